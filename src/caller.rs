@@ -1,0 +1,50 @@
+//! Who calls: the typed principal and where the call came from, as plain values.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The typed caller a session belongs to. Two callers are the same exactly when these are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// Nobody proved anything; the server admits such callers (`methods = ["none"]`).
+    Anonymous,
+    /// The holder of the API key with this name.
+    Key(Arc<str>),
+}
+
+impl Principal {
+    /// Whether this caller proved nothing.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        matches!(self, Principal::Anonymous)
+    }
+}
+
+impl fmt::Display for Principal {
+    /// The form that stands in logs; it never holds a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Principal::Anonymous => f.write_str("anonymous"),
+            Principal::Key(name) => write!(f, "key:{name}"),
+        }
+    }
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A TCP peer.
+    Ip(IpAddr),
+    /// A caller on a unix socket of this machine.
+    Local,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Ip(address) => address.fmt(f),
+            Peer::Local => f.write_str("unix"),
+        }
+    }
+}

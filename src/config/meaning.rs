@@ -1,0 +1,385 @@
+//! The meaning of a configuration: every default filled in, every unit resolved.
+//!
+//! A part of the program is handed its own section, never the whole [`Config`].
+//! Counts that may be unlimited are `Option`: `None` is what the file writes as `0`.
+//! Times and sizes that may be switched off are `Option`: `None` is `"off"`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One whole configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `[listen]`
+    pub listen: Listen,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[auth]`: the keys every server may admit.
+    pub auth: Auth,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[sessions]`
+    pub sessions: Sessions,
+    /// `[streams]`
+    pub streams: Streams,
+    /// `[replay]`
+    pub replay: Replay,
+    /// `[drain]`
+    pub drain: Drain,
+    /// `[servers.NAME]`, in name order, `[server_defaults]` merged in.
+    pub servers: BTreeMap<Arc<str>, Arc<Server>>,
+    /// `[telemetry]`
+    pub telemetry: Telemetry,
+}
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host name or IP literal and a port; `localhost` means both loopback addresses.
+    Tcp {
+        /// Host name or IP literal, without brackets.
+        host: String,
+        /// Port; 0 lets the system choose.
+        port: u16,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// `[listen]`: the door for clients.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Every address to bind.
+    pub address: Vec<Address>,
+    /// What clients type, without `/NAME/mcp`; its path is a prefix of every route.
+    pub public_url: Option<PublicUrl>,
+    /// Host names accepted beside the built-in rules, lower case, without port.
+    pub allowed_hosts: Vec<String>,
+    /// Origins accepted beside the built-in rules, lower case, `scheme://host[:port]`.
+    pub allowed_origins: Vec<String>,
+    /// Whether `/livez` and `/readyz` answer on this listener too.
+    pub health: bool,
+    /// Whether a browser gets the small page.
+    pub page: bool,
+    /// Peers whose forwarded headers count; exempt from the per-address cap.
+    pub trusted_proxies: Vec<Network>,
+}
+
+/// A parsed `public_url`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    /// `http` or `https`.
+    pub scheme: String,
+    /// Host, lower case, without brackets.
+    pub host: String,
+    /// Port where one was written.
+    pub port: Option<u16>,
+    /// Path without a trailing slash; empty for the root.
+    pub path: String,
+}
+
+/// An address range in CIDR form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// First address of the range.
+    pub address: IpAddr,
+    /// Length of the prefix in bits.
+    pub prefix: u8,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Where the admin listener binds; `None` is off.
+    pub address: Option<Address>,
+    /// The token off-loopback callers must show, if any.
+    pub token: Option<String>,
+}
+
+/// How a caller may prove who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// `Authorization: Bearer gangway_…`
+    ApiKey,
+    /// Nothing is asked.
+    None,
+}
+
+/// `[auth]`
+#[derive(Clone, Debug, Default)]
+pub struct Auth {
+    /// Every key of `[auth.keys]` and of `keys_file`, by name.
+    pub keys: BTreeMap<Arc<str>, Key>,
+}
+
+/// One API key.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// SHA-256 of the whole key.
+    pub hash: [u8; 32],
+    /// First instant (seconds since the Unix epoch) at which the key no longer works.
+    pub expires: Option<u64>,
+    /// Servers it opens; `None` is all.
+    pub servers: Option<Vec<String>>,
+    /// Session cap instead of `sessions.max_per_principal`.
+    pub sessions: Option<usize>,
+}
+
+/// `[limits]`
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes for bodies, queues, windows and replay together.
+    pub memory: u64,
+    /// Open connections in all.
+    pub connections: Option<usize>,
+    /// Open connections of one address.
+    pub connections_per_address: Option<usize>,
+    /// Requests waiting for an answer in all.
+    pub requests_in_flight: Option<usize>,
+    /// Requests waiting for an answer of one principal.
+    pub requests_in_flight_per_principal: Option<usize>,
+    /// Bytes of a request head.
+    pub header_bytes: usize,
+    /// Fields of a request head.
+    pub header_fields: usize,
+    /// Longest time a head may take.
+    pub header_timeout: Duration,
+    /// Bytes of a body.
+    pub body_bytes: usize,
+    /// Longest pause within a body.
+    pub body_idle: Duration,
+    /// Longest time a write may make no progress.
+    pub write_stall: Duration,
+    /// Longest time a connection may be idle between requests.
+    pub keep_alive: Duration,
+    /// Longest life of a connection; `None` is off.
+    pub connection_age: Option<Duration>,
+}
+
+/// `[sessions]`
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    /// Sessions in all.
+    pub max: Option<usize>,
+    /// Sessions of one verified principal.
+    pub max_per_principal: Option<usize>,
+    /// Idle time after which a session ends.
+    pub idle: Option<Duration>,
+    /// Age at which a session ends; `None` is off.
+    pub absolute: Option<Duration>,
+    /// Time to send `initialized` or any request.
+    pub uninitialized: Duration,
+    /// Idle time after which a session may be ended to make room.
+    pub evict_after: Duration,
+}
+
+/// `[streams]`
+#[derive(Clone, Debug)]
+pub struct Streams {
+    /// How long a POST waits for its first message before it becomes SSE.
+    pub sse_after: Duration,
+    /// Pause between comments on an idle stream.
+    pub comment_every: Duration,
+    /// `retry:` told to clients.
+    pub retry: Duration,
+    /// Age at which a connection is closed for the client to resume; `None` is off.
+    pub max_age: Option<Duration>,
+}
+
+/// `[replay]`
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Events kept per stream.
+    pub events: usize,
+    /// Bytes kept per stream.
+    pub bytes: usize,
+    /// How long an ended stream is kept.
+    pub age: Duration,
+    /// Bytes kept in all.
+    pub total: usize,
+}
+
+/// `[drain]`
+#[derive(Clone, Debug)]
+pub struct Drain {
+    /// Time between unreadiness and refusing work.
+    pub prestop: Duration,
+    /// Time for calls in flight.
+    pub calls: Duration,
+    /// Time for children to stop.
+    pub children: Duration,
+}
+
+/// How sessions use children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One child per session.
+    Session,
+}
+
+/// Whether readiness needs a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Required {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+/// `[servers.NAME]`
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Program to start.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Working directory.
+    pub cwd: Option<PathBuf>,
+    /// Variables set for the child (`env_file` merged below `env`).
+    pub env: BTreeMap<String, String>,
+    /// Names passed on from the gateway's own environment, beside the built-in list.
+    pub env_pass: Vec<String>,
+    /// Whether everything of the gateway's environment but `GANGWAY_*` is passed on (`run`).
+    pub env_inherit: bool,
+    /// Path of the endpoint, without the public prefix.
+    pub path: String,
+    /// `required`, with `auto` resolved.
+    pub required: Required,
+    /// Whether the scout runs at start.
+    pub check_on_start: bool,
+    /// `mode`
+    pub mode: Mode,
+    /// Whether HTTP+SSE of 2024-11-05 is served beside `path`.
+    pub legacy_sse: bool,
+    /// Whether in-session refusals become HTTP statuses.
+    pub strict_status: bool,
+    /// `pool`
+    pub pool: Pool,
+    /// `timeouts`
+    pub timeouts: Timeouts,
+    /// Bytes of one line of the child.
+    pub line_bytes: usize,
+    /// `queue`
+    pub queue: Queue,
+    /// `breaker`
+    pub breaker: Breaker,
+    /// Who may enter, resolved (never empty).
+    pub auth: ServerAuth,
+    /// Whether a scope-only Landlock domain is asked for (`sandbox.scope`: auto).
+    pub sandbox_scope: bool,
+}
+
+/// Who may enter one server.
+#[derive(Clone, Debug)]
+pub struct ServerAuth {
+    /// Accepted methods; never empty.
+    pub methods: Vec<Method>,
+}
+
+/// `pool`
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Spares kept started.
+    pub min_idle: usize,
+    /// Children at most.
+    pub max_size: Option<usize>,
+    /// Longest wait for a free slot.
+    pub wait: Duration,
+}
+
+/// `timeouts`
+#[derive(Clone, Debug)]
+pub struct Timeouts {
+    /// Child start up to the handshake's answer.
+    pub start: Duration,
+    /// A call without progress.
+    pub call_idle: Option<Duration>,
+    /// A call in all.
+    pub call_total: Option<Duration>,
+    /// A child waiting for its client's answer.
+    pub ask: Option<Duration>,
+    /// Between closing stdin and TERM.
+    pub close: Duration,
+    /// Between TERM and KILL.
+    pub term: Duration,
+}
+
+/// `queue`: what may wait on one child's stdin.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+/// `breaker`
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    /// Failed starts in a row that open it.
+    pub failures: u32,
+    /// Longest pause between tries.
+    pub backoff_max: Duration,
+}
+
+/// `[telemetry]`
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// `log.level`
+    pub level: LogLevel,
+    /// `log.format`
+    pub format: LogFormat,
+    /// `log.access`
+    pub access: Access,
+    /// `metrics`
+    pub metrics: Metrics,
+}
+
+/// `log.level`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Failures only.
+    Error,
+    /// And warnings.
+    Warn,
+    /// And events.
+    Info,
+    /// And detail.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// `log.format`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    /// Aligned text.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `log.access`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// One line per message.
+    All,
+    /// Only what failed.
+    Errors,
+    /// None.
+    Off,
+}
+
+/// `metrics`
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Whether tool names become labels.
+    pub tools: bool,
+    /// How many tool names in all.
+    pub max_tools: usize,
+}

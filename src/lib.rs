@@ -1,0 +1,5 @@
+//! Gangway puts local MCP **stdio** servers on the network as **Streamable HTTP** endpoints.
+
+pub mod caller;
+pub mod config;
+pub mod telemetry;

@@ -1,0 +1,3 @@
+//! The `gangway` command.
+
+fn main() {}

@@ -1,0 +1,97 @@
+//! Every value a metric label or a log field may take, as types.
+
+/// Declares an enum whose variants each have one fixed text.
+macro_rules! labels {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs, reason = "each variant is its own text")]
+        pub enum $name { $($(#[$vmeta])* $variant),+ }
+        impl $name {
+            /// Every value, in declaration order.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+            /// The text in labels and logs.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+        }
+    };
+}
+
+labels! {
+    /// How a request ended.
+    Outcome { Ok = "ok", ToolError = "tool_error", RpcError = "rpc_error", Refused = "refused", Timeout = "timeout", Cancelled = "cancelled", ChildGone = "child_gone", ClientGone = "client_gone" }
+}
+labels! {
+    /// Why something was refused.
+    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining" }
+}
+labels! {
+    /// Why a session ended.
+    SessionEnd { Delete = "delete", Idle = "idle", Absolute = "absolute", Uninitialized = "uninitialized", Pressure = "pressure", ChildGone = "child_gone", Admin = "admin", Drain = "drain" }
+}
+labels! {
+    /// Why a stream's connection was cut.
+    StreamCut { Stall = "stall", Age = "age", Takeover = "takeover", Drain = "drain" }
+}
+labels! {
+    /// What a resume found.
+    Resume { Ok = "ok", Evicted = "evicted", Foreign = "foreign", Malformed = "malformed" }
+}
+labels! {
+    /// What a stream is.
+    StreamKind { Post = "post", Get = "get", Sse = "sse" }
+}
+labels! {
+    /// Who sent a message.
+    Direction { ToChild = "to_child", ToClient = "to_client" }
+}
+labels! {
+    /// Kinds of notifications.
+    Notice { Progress = "progress", Log = "log", ListChanged = "list_changed", ResourceUpdated = "resource_updated", Cancelled = "cancelled", Other = "other" }
+}
+labels! {
+    /// Why a notification was dropped.
+    Dropped { NoStream = "no_stream", NoRequest = "no_request", QueueFull = "queue_full", Evicted = "evicted", Invalid = "invalid" }
+}
+labels! {
+    /// Who answered something nobody awaits.
+    Unmatched { Child = "child", Client = "client" }
+}
+labels! {
+    /// What a child is doing.
+    ChildState { Starting = "starting", Idle = "idle", Leased = "leased", Stopping = "stopping" }
+}
+labels! {
+    /// How a start ended.
+    Start { Ok = "ok", SpawnError = "spawn_error", Exited = "exited", Timeout = "timeout", Protocol = "protocol" }
+}
+labels! {
+    /// Why a child exited.
+    ChildExit { Exit = "exit", Signal = "signal", Oom = "oom", Hang = "hang", Protocol = "protocol", Recycled = "recycled", Stopped = "stopped" }
+}
+labels! {
+    /// How far the stop sequence had to go.
+    StopStep { Eof = "eof", Term = "term", Kill = "kill" }
+}
+labels! {
+    /// What was wrong with a child's line.
+    BadLine { NotJson = "not_json", NotUtf8 = "not_utf8", TooLong = "too_long", TooDeep = "too_deep", Duplicate = "duplicate", NotMessage = "not_message", Torn = "torn" }
+}
+labels! {
+    /// Where a replay event went.
+    Eviction { Events = "events", Bytes = "bytes", Age = "age", Total = "total" }
+}
+labels! {
+    /// The routes of the listeners.
+    Route { Mcp = "mcp", Sse = "sse", Messages = "messages", Health = "health", Metrics = "metrics", Page = "page", Other = "other" }
+}
+labels! {
+    /// How a check of credentials ended.
+    AuthResult { Ok = "ok", Missing = "missing", Invalid = "invalid", Expired = "expired", Forbidden = "forbidden" }
+}
+labels! {
+    /// What became of a connection.
+    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit" }
+}
