@@ -1,0 +1,425 @@
+//! One JSON-RPC message: its envelope by byte range, its payload raw.
+
+use std::borrow::Cow;
+
+use bytes::{Bytes, BytesMut};
+use memchr::{memchr2, memchr2_iter};
+
+use crate::mcp::ids::{Id, parse_u64, push_u64};
+use crate::mcp::payload::Payload;
+use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan};
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Has a method and an id.
+    Request,
+    /// Has a method and no id.
+    Notification,
+    /// Answers a request with a result.
+    Result,
+    /// Answers a request with an error.
+    Error,
+}
+
+/// Why a text is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Not valid UTF-8.
+    NotUtf8,
+    /// Not JSON.
+    NotJson,
+    /// Nested deeper than [`crate::mcp::scan::MAX_DEPTH`].
+    TooDeep,
+    /// A key stands twice.
+    Duplicate,
+    /// JSON, but an array.
+    Array,
+    /// JSON, but neither request, notification nor response of JSON-RPC 2.0.
+    NotMessage,
+    /// A request or response whose id is null, fractional, too long or no string or integer.
+    BadId,
+}
+
+/// A text that is no message, and what could still be read of it.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// What is wrong.
+    pub kind: FaultKind,
+    /// The id, where one could be read.
+    pub id: Option<Id>,
+}
+
+/// One message. Its text holds no raw CR or LF: between tokens they became spaces, since one would
+/// split a child's line or forge a field of an event stream; within a string they are not JSON.
+#[derive(Clone, Debug)]
+pub struct Message {
+    text: Bytes,
+    fields: Fields,
+    kind: Kind,
+    /// The method's text where it was spelled with escapes (PHP writes `tools\/call`).
+    decoded_method: Option<Box<str>>,
+}
+
+impl Message {
+    /// Reads one message.
+    ///
+    /// # Errors
+    /// When `text` is not exactly one JSON-RPC 2.0 message of at most 4 GiB.
+    pub fn parse(text: Bytes, author: Author) -> Result<Message, Fault> {
+        let fault = |kind, id| Err(Fault { kind, id });
+        if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text).is_err() {
+            return fault(FaultKind::NotUtf8, None);
+        }
+        let (top, fields) = match scan(&text, author) {
+            Ok(found) => found,
+            Err((ScanFault::Syntax, fields)) => {
+                // A client's broken text has no id anyone could rely on; a child's still names the call.
+                let id = if author == Author::Child { id_of(&text, &fields) } else { None };
+                return fault(FaultKind::NotJson, id);
+            }
+            Err((ScanFault::Depth, fields)) => return fault(FaultKind::TooDeep, id_of(&text, &fields)),
+            Err((ScanFault::Duplicate, fields)) => return fault(FaultKind::Duplicate, id_of(&text, &fields)),
+        };
+        match top {
+            Top::Object => {}
+            Top::Array => return fault(FaultKind::Array, None),
+            Top::Scalar => return fault(FaultKind::NotMessage, None),
+        }
+        let kind = match kind_of(&text, &fields) {
+            Ok(kind) => kind,
+            Err(kind) => return fault(kind, id_of(&text, &fields)),
+        };
+        let text = if fields.raw_newline { without_newlines(&text) } else { text };
+        let mut message = Message { text, fields, kind, decoded_method: None };
+        if let Some(Cow::Owned(method)) = message.string(fields.method) {
+            message.decoded_method = Some(method.into_boxed_str());
+        }
+        Ok(message)
+    }
+
+    /// Reads the elements of a batch, each by itself.
+    ///
+    /// # Errors
+    /// When `text` is no valid JSON array.
+    pub fn parse_batch(text: &Bytes, author: Author) -> Result<Vec<Result<Message, Fault>>, FaultKind> {
+        if std::str::from_utf8(text).is_err() {
+            return Err(FaultKind::NotUtf8);
+        }
+        let parts = elements(text, author).map_err(|fault| match fault {
+            ScanFault::Depth => FaultKind::TooDeep,
+            ScanFault::Syntax | ScanFault::Duplicate => FaultKind::NotJson,
+        })?;
+        Ok(parts.into_iter().map(|part| Message::parse(text.slice(part.start()..part.end()), author)).collect())
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its whole text.
+    #[must_use]
+    pub fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// Where its members stand.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The id of a request or response.
+    #[must_use]
+    pub fn id(&self) -> Option<Id> {
+        id_of(&self.text, &self.fields)
+    }
+
+    /// The id as a number, without a copy; `None` where it is anything else.
+    #[must_use]
+    pub fn numeric_id(&self) -> Option<u64> {
+        parse_u64(self.fields.id?.of(&self.text))
+    }
+
+    /// The method; empty for a response.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        match (&self.decoded_method, self.fields.method) {
+            (Some(decoded), _) => decoded,
+            (None, Some(span)) => {
+                let raw = span.of(&self.text);
+                std::str::from_utf8(&raw[1..raw.len() - 1]).unwrap_or_default()
+            }
+            (None, None) => "",
+        }
+    }
+
+    /// The text of a string member; `None` where it is no string, or holds a lone surrogate.
+    #[must_use]
+    pub fn string(&self, span: Option<Span>) -> Option<Cow<'_, str>> {
+        let raw = span?.of(&self.text);
+        let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        if inner.contains(&b'\\') {
+            serde_json::from_slice(raw).ok().map(Cow::Owned)
+        } else {
+            std::str::from_utf8(inner).ok().map(Cow::Borrowed)
+        }
+    }
+
+    /// An id or token member.
+    #[must_use]
+    pub fn id_at(&self, span: Option<Span>) -> Option<Id> {
+        let span = span?;
+        Id::parse(self.text.slice(span.start()..span.end()))
+    }
+
+    /// Whether a result says of itself that the tool failed.
+    #[must_use]
+    pub fn is_tool_error(&self) -> bool {
+        self.fields.is_error.is_some_and(|span| span.of(&self.text) == b"true")
+    }
+
+    /// The code of an error.
+    #[must_use]
+    pub fn error_code(&self) -> Option<i64> {
+        std::str::from_utf8(self.fields.code?.of(&self.text)).ok()?.parse().ok()
+    }
+
+    /// Appends the line for a child: the envelope is built anew, so nothing of it but what the
+    /// protocol knows gets through; `params` passes as it is, but for its progress token.
+    pub fn write_request(&self, id: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        push_u64(out, id);
+        self.write_method(out);
+        if let Some(params) = self.fields.params {
+            out.extend_from_slice(b",\"params\":");
+            match self.fields.token.filter(|_| self.id_at(self.fields.token).is_some()) {
+                Some(token) => {
+                    out.extend_from_slice(&self.text[params.start()..token.start()]);
+                    push_u64(out, id);
+                    out.extend_from_slice(&self.text[token.end()..params.end()]);
+                }
+                None => out.extend_from_slice(params.of(&self.text)),
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Appends the line of a notification for a child, with `params.requestId` replaced where
+    /// `request_id` is given.
+    pub fn write_notification(&self, request_id: Option<u64>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+        self.write_method(out);
+        if let Some(params) = self.fields.params {
+            out.extend_from_slice(b",\"params\":");
+            match (request_id, self.fields.request_id) {
+                (Some(id), Some(span)) => {
+                    out.extend_from_slice(&self.text[params.start()..span.start()]);
+                    push_u64(out, id);
+                    out.extend_from_slice(&self.text[span.end()..params.end()]);
+                }
+                _ => out.extend_from_slice(params.of(&self.text)),
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Appends the line of a response for a child, under the child's own id.
+    pub fn write_response(&self, id: &Id, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        out.extend_from_slice(id.raw());
+        let (name, value) = match self.fields.result {
+            Some(result) => (&b",\"result\":"[..], result.of(&self.text)),
+            None => (&b",\"error\":"[..], self.fields.error.map_or(&b"{}"[..], |error| error.of(&self.text))),
+        };
+        out.extend_from_slice(name);
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn write_method(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"method\":");
+        out.extend_from_slice(self.fields.method.map_or(&b"\"\""[..], |method| method.of(&self.text)));
+    }
+
+    /// The text with its id replaced: a child's answer under the id its owner knows.
+    #[must_use]
+    pub fn with_id(&self, id: &Id) -> Payload {
+        self.with(self.fields.id, id.raw())
+    }
+
+    /// The text with `params.progressToken` replaced.
+    #[must_use]
+    pub fn with_progress_of(&self, token: &Id) -> Payload {
+        self.with(self.fields.progress_of, token.raw())
+    }
+
+    /// The text as it is.
+    #[must_use]
+    pub fn unchanged(&self) -> Payload {
+        Payload::whole(self.text.clone())
+    }
+
+    fn with(&self, span: Option<Span>, bytes: &[u8]) -> Payload {
+        match span {
+            Some(span) => Payload::replaced(&self.text, span.start(), span.end(), bytes),
+            None => self.unchanged(),
+        }
+    }
+}
+
+/// Reads the id of a line that was cut: its first bytes may still name the call it answers.
+#[must_use]
+pub fn recover_id(head: &Bytes) -> Option<Id> {
+    let fields = match scan(head, Author::Child) {
+        Ok((_, fields)) | Err((_, fields)) => fields,
+    };
+    if fields.method.is_some() { None } else { id_of(head, &fields) }
+}
+
+fn id_of(text: &Bytes, fields: &Fields) -> Option<Id> {
+    let span = fields.id?;
+    Id::parse(text.slice(span.start()..span.end()))
+}
+
+fn kind_of(text: &Bytes, fields: &Fields) -> Result<Kind, FaultKind> {
+    if fields.jsonrpc.is_none_or(|span| span.of(text) != b"\"2.0\"") {
+        return Err(FaultKind::NotMessage);
+    }
+    let id_is_good = || if id_of(text, fields).is_some() { Ok(()) } else { Err(FaultKind::BadId) };
+    match (fields.method, fields.result, fields.error) {
+        (Some(method), None, None) => {
+            let params_fit = fields.params.is_none_or(|span| matches!(text[span.start()], b'{' | b'['));
+            if text[method.start()] != b'"' || !params_fit {
+                return Err(FaultKind::NotMessage);
+            }
+            if fields.id.is_none() {
+                return Ok(Kind::Notification);
+            }
+            id_is_good().map(|()| Kind::Request)
+        }
+        (None, Some(_), None) => id_is_good().map(|()| Kind::Result),
+        (None, None, Some(error)) if text[error.start()] == b'{' => id_is_good().map(|()| Kind::Error),
+        _ => Err(FaultKind::NotMessage),
+    }
+}
+
+fn without_newlines(text: &Bytes) -> Bytes {
+    let mut copy = BytesMut::from(&text[..]);
+    let places: Vec<usize> = memchr2_iter(b'\r', b'\n', text).collect();
+    for place in places {
+        copy[place] = b' ';
+    }
+    debug_assert!(memchr2(b'\r', b'\n', &copy).is_none());
+    copy.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FaultKind, Kind, Message, recover_id};
+    use crate::mcp::ids::Id;
+    use crate::mcp::scan::Author;
+    use bytes::Bytes;
+
+    fn read(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes()), Author::Client).expect(text)
+    }
+
+    fn fault(text: &[u8]) -> (FaultKind, Option<Vec<u8>>) {
+        let fault = Message::parse(Bytes::copy_from_slice(text), Author::Client).expect_err("a fault");
+        (fault.kind, fault.id.map(|id| id.raw().to_vec()))
+    }
+
+    fn line(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("utf-8")
+    }
+
+    #[test]
+    fn tells_the_kinds_apart() {
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).kind(), Kind::Request);
+        assert_eq!(read(r#"{"jsonrpc":"2.0","method":"ping"}"#).kind(), Kind::Notification);
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":"a","result":null}"#).kind(), Kind::Result);
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":""}}"#).kind(), Kind::Error);
+    }
+
+    #[test]
+    fn decodes_what_it_is_asked_for() {
+        let message = read(r#"{"jsonrpc":"2.0","id":1,"method":"tools\/c\u0061ll","params":{"name":"\u0065cho"}}"#);
+        assert_eq!(message.method(), "tools/call");
+        assert_eq!(message.string(message.fields().name).as_deref(), Some("echo"));
+        assert!(line(|out| message.write_request(1, out)).contains(r#""method":"tools\/c\u0061ll""#));
+    }
+
+    #[test]
+    fn names_each_fault() {
+        let cases: [(&[u8], FaultKind, Option<&[u8]>); 14] = [
+            (b"{", FaultKind::NotJson, None),
+            (b"\xff{}", FaultKind::NotUtf8, None),
+            (b"[]", FaultKind::Array, None),
+            (b"7", FaultKind::NotMessage, None),
+            (b"{}", FaultKind::NotMessage, None),
+            (br#"{"jsonrpc":"2.0"}"#, FaultKind::NotMessage, None),
+            (br#"{"jsonrpc":"1.0","id":4,"method":"a"}"#, FaultKind::NotMessage, Some(b"4")),
+            (br#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, FaultKind::BadId, None),
+            (br#"{"jsonrpc":"2.0","id":1.0,"method":"a"}"#, FaultKind::BadId, None),
+            (br#"{"jsonrpc":"2.0","id":1,"method":2}"#, FaultKind::NotMessage, Some(b"1")),
+            (br#"{"jsonrpc":"2.0","id":1,"method":"a","params":3}"#, FaultKind::NotMessage, Some(b"1")),
+            (br#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#, FaultKind::NotMessage, Some(b"1")),
+            (br#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, FaultKind::Duplicate, Some(b"1")),
+            (br#"{"jsonrpc":"2.0","id":1,"Method":"a"}"#, FaultKind::NotMessage, Some(b"1")),
+        ];
+        for (text, kind, id) in cases {
+            assert_eq!(fault(text), (kind, id.map(<[u8]>::to_vec)), "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn rewrites_only_ids_and_tokens() {
+        let message = read(
+            "{ \"id\":\"x\",\r\n \"jsonrpc\":\"2.0\",\"extra\":1,\"method\":\"tools/call\",\n\"params\":{ \"_meta\":{\"progressToken\":\"t\",\"v\":1e400},\"n\":9223372036854775808}}",
+        );
+        assert_eq!(
+            line(|out| message.write_request(12, out)),
+            "{\"jsonrpc\":\"2.0\",\"id\":12,\"method\":\"tools/call\",\"params\":{ \"_meta\":{\"progressToken\":12,\"v\":1e400},\"n\":9223372036854775808}}\n"
+        );
+        let cancel = read(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"x","reason":"r"}}"#);
+        assert_eq!(
+            line(|out| cancel.write_notification(Some(3), out)),
+            "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":3,\"reason\":\"r\"}}\n"
+        );
+        let answer = read(r#"{"jsonrpc":"2.0","id":3,"result":{"a":1}}"#);
+        let id = Id::parse(Bytes::from_static(b"\"e1\"")).expect("id");
+        assert_eq!(line(|out| answer.write_response(&id, out)), "{\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"result\":{\"a\":1}}\n");
+        assert_eq!(answer.with_id(&id).to_bytes(), &br#"{"jsonrpc":"2.0","id":"e1","result":{"a":1}}"#[..]);
+    }
+
+    #[test]
+    fn long_texts_keep_their_bytes() {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"t":"{}"}}}}"#, "é".repeat(40_000));
+        let id = Id::parse(Bytes::from_static(b"\"long\"")).expect("id");
+        let payload = read(&text).with_id(&id);
+        assert_eq!(payload.to_bytes(), text.replacen('7', "\"long\"", 1).as_bytes());
+        assert_eq!(payload.len(), payload.to_bytes().len());
+    }
+
+    #[test]
+    fn recovers_an_id_from_a_cut_line() {
+        let raw = |text: &'static [u8]| recover_id(&Bytes::from_static(text)).map(|id| id.raw().to_vec());
+        assert_eq!(raw(br#"{"jsonrpc":"2.0","id":77,"result":{"a":"bbb"#), Some(b"77".to_vec()));
+        assert_eq!(raw(br#"{"jsonrpc":"2.0","result":{"id":77,"a":"bbb"#), None);
+        assert_eq!(raw(br#"{"jsonrpc":"2.0","id":77,"method":"x","params":{"#), None);
+    }
+
+    #[test]
+    fn batches_fail_element_by_element() {
+        let text = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"method":"a"},3]"#);
+        let parts = Message::parse_batch(&text, Author::Client).expect("array");
+        assert!(parts[0].is_ok());
+        assert_eq!(parts[1].as_ref().expect_err("scalar").kind, FaultKind::NotMessage);
+        assert!(Message::parse_batch(&Bytes::from_static(b"[1"), Author::Client).is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! The protocol, pure: no I/O, no clock, no runtime.
+
+pub mod ids;
+pub mod message;
+pub mod payload;
+pub mod revision;
+pub mod scan;
+pub mod stream_log;

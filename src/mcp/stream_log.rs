@@ -1,0 +1,291 @@
+//! The events of one stream: a bounded ring that knows what a reader has and what it may still ask for.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::mcp::payload::Payload;
+
+/// What an event is; it decides what may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// Answers a request: never lost before it was written whole.
+    Response,
+    /// Asks the client something.
+    Request,
+    /// Says something.
+    Notification,
+}
+
+/// What one log may keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Events kept for a resume.
+    pub events: usize,
+    /// Bytes kept for a resume.
+    pub bytes: usize,
+    /// Bytes a live reader may be behind before its child is no longer read.
+    pub window: usize,
+}
+
+/// Why a position cannot be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// What followed it is gone.
+    Evicted,
+    /// It was never given out.
+    Future,
+}
+
+/// What a reader at some position gets.
+#[derive(Debug)]
+pub enum Next {
+    /// This event; the reader then stands behind it.
+    Event(Payload),
+    /// Nothing yet.
+    Pending,
+    /// Nothing any more.
+    End,
+    /// Events are missing; the reader must stop.
+    Gap,
+}
+
+#[derive(Debug)]
+struct Event {
+    kind: EventKind,
+    /// The whole event as it stands on the wire, id line included.
+    frame: Payload,
+    size: usize,
+}
+
+/// The log of one stream. Positions count from 1; a reader's cursor is the position it has.
+#[derive(Debug)]
+pub struct StreamLog {
+    nonce: Nonce,
+    events: VecDeque<Event>,
+    /// Position of the first kept event.
+    first: u64,
+    /// Everything below was handed to a reader.
+    written: u64,
+    bytes: usize,
+    unwritten_bytes: usize,
+    ended: Option<Instant>,
+}
+
+/// The name of a stream within its session: 8 random bytes, as 16 hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nonce([u8; 16]);
+
+impl Nonce {
+    /// A nonce from random bits.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Nonce {
+        let mut text = [0; 16];
+        for (at, digit) in text.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(bits >> (60 - 4 * at) & 15) as usize];
+        }
+        Nonce(text)
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+/// Splits an event id `<nonce>.<position>`; `None` where it cannot be one.
+#[must_use]
+pub fn parse_event_id(text: &[u8]) -> Option<(Nonce, u64)> {
+    let (nonce, rest) = text.split_at_checked(16)?;
+    let nonce: [u8; 16] = nonce.try_into().ok()?;
+    let hex = nonce.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let position = crate::mcp::ids::parse_u64(rest.strip_prefix(b".")?)?;
+    hex.then_some((Nonce(nonce), position))
+}
+
+/// The event that gives a client a position before there is anything to say: an id, a `retry`
+/// and empty data (2025-11-25 transports, Sending Messages 6).
+#[must_use]
+pub fn priming_event(nonce: Nonce, retry: Duration) -> Bytes {
+    let mut out = BytesMut::with_capacity(64);
+    put_id(&mut out, nonce, 0);
+    out.put_slice(format!("retry: {}\ndata: \n\n", retry.as_millis()).as_bytes());
+    out.freeze()
+}
+
+fn put_id(out: &mut BytesMut, nonce: Nonce, position: u64) {
+    out.put_slice(b"id: ");
+    out.put_slice(nonce.as_bytes());
+    out.put_u8(b'.');
+    let mut digits = Vec::with_capacity(20);
+    crate::mcp::ids::push_u64(&mut digits, position);
+    out.put_slice(&digits);
+    out.put_u8(b'\n');
+}
+
+/// Above this an event keeps its message's own bytes instead of a copy.
+const COPY_BELOW: usize = 16 * 1024;
+
+/// Encodes one event. The message holds no raw CR or LF, so it is one `data` line.
+fn encode(nonce: Nonce, position: u64, message: &Payload) -> Payload {
+    let size = message.len();
+    let mut head = BytesMut::with_capacity(if size < COPY_BELOW { size + 64 } else { 64 });
+    put_id(&mut head, nonce, position);
+    head.put_slice(b"data: ");
+    if size < COPY_BELOW {
+        for piece in message.pieces() {
+            head.put_slice(piece);
+        }
+        head.put_slice(b"\n\n");
+        return Payload::whole(head.freeze());
+    }
+    Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n"))
+}
+
+impl StreamLog {
+    /// An empty log.
+    #[must_use]
+    pub fn new(nonce: Nonce) -> StreamLog {
+        StreamLog { nonce, events: VecDeque::new(), first: 1, written: 1, bytes: 0, unwritten_bytes: 0, ended: None }
+    }
+
+    /// The stream's name.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+
+    /// Bytes kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Events kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// When the stream ended, if it did.
+    #[must_use]
+    pub fn ended(&self) -> Option<Instant> {
+        self.ended
+    }
+
+    /// Whether an event waits that no reader was handed yet.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        self.written < self.next()
+    }
+
+    /// Whether a live reader is behind by more than its window.
+    #[must_use]
+    pub fn is_full(&self, bounds: &Bounds) -> bool {
+        self.unwritten_bytes > bounds.window
+    }
+
+    /// Position the next event gets.
+    fn next(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Appends an event.
+    pub fn push(&mut self, kind: EventKind, message: &Payload) {
+        let frame = encode(self.nonce, self.next(), message);
+        let size = frame.len();
+        self.events.push_back(Event { kind, frame, size });
+        self.bytes += size;
+        self.unwritten_bytes += size;
+    }
+
+    /// Marks that nothing follows.
+    pub fn end(&mut self, now: Instant) {
+        self.ended.get_or_insert(now);
+    }
+
+    /// Whether a reader may start behind `cursor`.
+    ///
+    /// # Errors
+    /// When what followed it is gone, or it was never given out.
+    pub fn check(&self, cursor: u64) -> Result<(), Lost> {
+        if cursor >= self.next() {
+            Err(Lost::Future)
+        } else if cursor + 1 < self.first {
+            Err(Lost::Evicted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The position behind which a reader starts that was given nothing yet.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.written.max(self.first) - 1
+    }
+
+    /// What a reader that has everything up to `cursor` gets next.
+    pub fn read(&mut self, cursor: u64) -> Next {
+        let wanted = cursor + 1;
+        if wanted < self.first {
+            return Next::Gap;
+        }
+        match self.events.get((wanted - self.first) as usize) {
+            Some(event) => {
+                let (frame, size) = (event.frame.clone(), event.size);
+                if wanted >= self.written {
+                    self.unwritten_bytes -= size;
+                    self.written = wanted + 1;
+                }
+                Next::Event(frame)
+            }
+            None if self.ended.is_some() => Next::End,
+            None => Next::Pending,
+        }
+    }
+
+    /// Drops what exceeds the bounds, oldest first; `read_by_someone` says that a live reader
+    /// still wants what is unwritten. Gives the number of events dropped.
+    pub fn trim(&mut self, bounds: &Bounds, read_by_someone: bool) -> usize {
+        let mut dropped = 0;
+        loop {
+            let (events, bytes) = if read_by_someone {
+                ((self.written - self.first.min(self.written)) as usize, self.bytes - self.unwritten_bytes)
+            } else {
+                (self.events.len(), self.bytes)
+            };
+            if events <= bounds.events && bytes <= bounds.bytes {
+                return dropped;
+            }
+            if !self.drop_first() {
+                return dropped;
+            }
+            dropped += 1;
+        }
+    }
+
+    /// Drops the oldest event to make room elsewhere, unless a response nobody has read yet.
+    pub fn drop_first(&mut self) -> bool {
+        let Some(event) = self.events.front() else { return false };
+        let unwritten = self.first >= self.written;
+        if unwritten && event.kind == EventKind::Response {
+            return false;
+        }
+        self.bytes -= event.size;
+        if unwritten {
+            self.unwritten_bytes -= event.size;
+            self.written = self.first + 1;
+        }
+        self.first += 1;
+        self.events.pop_front();
+        true
+    }
+}
