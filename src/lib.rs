@@ -3,3 +3,4 @@
 pub mod caller;
 pub mod config;
 pub mod telemetry;
+pub mod upstream;
