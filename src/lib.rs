@@ -4,3 +4,4 @@ pub mod caller;
 pub mod mcp;
 pub mod config;
 pub mod telemetry;
+pub mod upstream;

@@ -1,0 +1,133 @@
+//! What to start, and with which environment.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::config::Server;
+
+/// Told how many lines a child has just written to stderr.
+pub type StderrCount = Arc<dyn Fn(usize) + Send + Sync>;
+
+/// Variables every child gets, where the gateway has them.
+const PASSED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "TERM",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+];
+/// Beginnings of further names that are passed on.
+const PASSED_PREFIXES: &[&str] = &["LC_", "XDG_"];
+/// Beginning of the gateway's own variables, which may hold its keys.
+const OWN_PREFIX: &str = "GANGWAY_";
+
+/// One child to be started. No shell is involved.
+#[derive(Clone)]
+pub struct Command {
+    /// Name of the configured server, for log lines.
+    pub server: Arc<str>,
+    /// Program: a path, or a name to be looked up in the `PATH` of `environment`.
+    pub program: String,
+    /// Its arguments, without the program itself.
+    pub arguments: Vec<String>,
+    /// Working directory; `None` is the gateway's.
+    pub directory: Option<PathBuf>,
+    /// Its whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Whether the child is put into a Landlock domain of its own where the kernel has scopes.
+    pub scope: bool,
+    /// Told about lines on stderr; called on the runtime's threads and must not block.
+    pub stderr_count: Option<StderrCount>,
+}
+
+impl Command {
+    /// What `server` says, with `own` as the gateway's environment.
+    #[must_use]
+    pub fn new(
+        name: Arc<str>,
+        server: &Server,
+        own: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        Self {
+            server: name,
+            program: server.command.clone(),
+            arguments: server.args.clone(),
+            directory: server.cwd.clone(),
+            environment: environment(server, own),
+            scope: server.sandbox_scope,
+            stderr_count: None,
+        }
+    }
+
+    /// The `PATH` the program is looked up in.
+    pub(super) fn path(&self) -> Option<&OsStr> {
+        self.environment
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.as_os_str())
+    }
+}
+
+impl fmt::Debug for Command {
+    /// Arguments and values of variables may be secrets and are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Command")
+            .field("server", &self.server)
+            .field("program", &self.program)
+            .field("arguments", &self.arguments.len())
+            .field("directory", &self.directory)
+            .field("environment", &names)
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The complete environment of a child of `server`, in name order, each name once.
+///
+/// From `own` come the built-in names and those in `env_pass`, or with `env_inherit` everything
+/// but the gateway's own `GANGWAY_*`; what `env` sets wins.
+#[must_use]
+pub fn environment(
+    server: &Server,
+    own: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    let passes = |name: &OsStr| {
+        server.env_pass.iter().any(|pass| name == pass.as_str())
+            || if server.env_inherit {
+                !begins_with(name, OWN_PREFIX)
+            } else {
+                is_passed(name)
+            }
+    };
+    let mut variables: BTreeMap<OsString, OsString> =
+        own.filter(|(name, _)| passes(name)).collect();
+    variables.extend(
+        server
+            .env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    variables.into_iter().collect()
+}
+
+fn is_passed(name: &OsStr) -> bool {
+    PASSED.iter().any(|passed| name == *passed)
+        || PASSED_PREFIXES
+            .iter()
+            .any(|prefix| begins_with(name, prefix))
+}
+
+fn begins_with(name: &OsStr, prefix: &str) -> bool {
+    name.as_encoded_bytes().starts_with(prefix.as_bytes())
+}

@@ -1,0 +1,31 @@
+//! Children: starting them, their pipes, their end.
+//!
+//! A [`Command`] goes to the [`Spawner`], whose one thread does every fork, and comes back as a
+//! [`Child`]. From then on one task owns the process: it alone signals and reaps it, so that no
+//! signal can reach a stranger who got the same process id. Where that task cannot go on (its
+//! child was dropped, its runtime ended) the process falls to the spawner's thread, which kills
+//! and reaps it. [`LineSplitter`] turns what a child writes into bounded lines.
+
+mod child;
+mod command;
+mod exit;
+mod fork;
+mod landlock;
+mod line;
+mod own_process;
+mod process;
+mod spawn_error;
+mod spawner;
+mod stderr;
+#[cfg(test)]
+mod tests;
+mod token_bucket;
+
+pub use child::{Child, StopReport};
+pub use command::{Command, StderrCount, environment};
+pub use exit::{Ending, Exit};
+pub use line::{Line, LineSplitter};
+pub use own_process::{DescriptorLimit, make_process_undumpable, raise_descriptor_limit};
+pub use spawn_error::{SpawnError, SpawnFailure};
+pub use spawner::Spawner;
+pub use stderr::LastLines;

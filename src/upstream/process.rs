@@ -1,0 +1,160 @@
+//! The one owner of a process: it signals, sees the end, reaps.
+
+use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+#[cfg(target_os = "linux")]
+use tokio::io::unix::AsyncFd;
+
+use super::exit::Ending;
+use super::spawner::Order;
+
+/// A started process that was not reaped yet.
+///
+/// Until it is reaped its id, which is also that of its group, cannot be given to another
+/// process. Signals are sent and reaping is done through this owner alone, so none goes astray.
+/// Dropping it hands the process to the spawner's thread, which kills and reaps it.
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: Pid,
+    reaped: bool,
+    orders: mpsc::Sender<Order>,
+}
+
+impl Process {
+    pub(super) fn new(pid: Pid, orders: mpsc::Sender<Order>) -> Self {
+        Self {
+            pid,
+            reaped: false,
+            orders,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Sends `signal` to the whole group, of which the leader is always part (see `fork`).
+    pub(super) fn signal(&self, signal: Signal) {
+        signal_group(self.pid, signal);
+        if signal == Signal::TERM {
+            // Who is stopped cannot heed it.
+            signal_group(self.pid, Signal::CONT);
+        }
+    }
+
+    /// Kills what is left of the group of a leader that has ended, and reaps the leader.
+    pub(super) fn reap(mut self) -> Ending {
+        let ending = reap(self.pid).unwrap_or(Ending::Unknown);
+        self.reaped = true;
+        ending
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.reaped {
+            // The thread outlives every sender, so this arrives.
+            let _ = self.orders.send(Order::Bury(self.pid));
+        }
+    }
+}
+
+/// Whether the process has ended; it stays unreaped.
+pub(super) fn has_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    match waitid(WaitId::Pid(pid), options) {
+        Ok(status) => status.is_some(),
+        // Somebody else reaped it.
+        Err(error) => error == rustix::io::Errno::CHILD,
+    }
+}
+
+/// Kills the group and reaps its leader if that has ended; true once there is nothing left to do.
+pub(super) fn bury(pid: Pid) -> bool {
+    if has_ended(pid) {
+        reap(pid);
+        return true;
+    }
+    signal_group(pid, Signal::KILL);
+    false
+}
+
+/// Reaps an ended leader, killing its group first: as long as the leader is unreaped the group's
+/// id cannot belong to anyone else.
+fn reap(pid: Pid) -> Option<Ending> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let look = waitid(WaitId::Pid(pid), options | WaitIdOptions::NOWAIT);
+    if let Ok(Some(_)) = look {
+        signal_group(pid, Signal::KILL);
+    }
+    let status = waitid(WaitId::Pid(pid), options).ok().flatten()?;
+    Some(Ending::of(&status))
+}
+
+fn signal_group(pid: Pid, signal: Signal) {
+    // Fails only if every member is a zombie (macOS) or belongs to another user.
+    let _ = kill_process_group(pid, signal);
+}
+
+/// Tells when a process ends, whoever holds its pipes.
+#[derive(Debug)]
+pub(super) enum EndWatch {
+    /// A descriptor that becomes readable.
+    #[cfg(target_os = "linux")]
+    Descriptor(Pid, AsyncFd<OwnedFd>),
+    /// SIGCHLD of any child, where there are no process descriptors.
+    Signal(Pid, tokio::signal::unix::Signal),
+}
+
+impl EndWatch {
+    /// Watches `pid`, which the caller owns. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// No free descriptor, mostly.
+    pub(super) fn new(pid: Pid) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::NONBLOCK) {
+            Ok(descriptor) => {
+                let interest = tokio::io::Interest::READABLE;
+                // SAFETY: the descriptor is owned by what registers it, and closed after it.
+                let descriptor = unsafe { AsyncFd::register_with_interest(descriptor, interest)? };
+                return Ok(Self::Descriptor(pid, descriptor));
+            }
+            // Some sandboxes do not know or not allow the call.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let kind = tokio::signal::unix::SignalKind::child();
+        Ok(Self::Signal(pid, tokio::signal::unix::signal(kind)?))
+    }
+
+    /// Returns when the process has ended and is to be reaped. Cancel-safe.
+    pub(super) async fn ended(&mut self) {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Descriptor(pid, descriptor) => loop {
+                let Ok(mut ready) = descriptor.readable().await else {
+                    // The runtime is shutting down and drops this task.
+                    return std::future::pending().await;
+                };
+                if has_ended(*pid) {
+                    ready.retain_ready();
+                    return;
+                }
+                ready.clear_ready();
+            },
+            Self::Signal(pid, signal) => {
+                while !has_ended(*pid) {
+                    if signal.recv().await.is_none() {
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        }
+    }
+}

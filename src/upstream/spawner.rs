@@ -1,0 +1,211 @@
+//! The thread on which every fork happens.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use super::child::{Child, Pipes};
+use super::command::Command;
+use super::fork::Preparation;
+use super::landlock::ScopeRuleset;
+use super::own_process::inherited_descriptor_limit;
+use super::process::{EndWatch, Process, bury};
+use super::spawn_error::{SpawnError, SpawnFailure};
+use super::stderr::Stderr;
+
+/// How often processes that were handed over are looked at; they were sent SIGKILL.
+const BURY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Starts children, all from one thread.
+///
+/// A parent-death signal is sent when the *thread* that forked ends, so no thread of a pool may
+/// fork. This one lives as long as any clone of the spawner and any child. Forks are therefore
+/// one after the other, each until the new program runs.
+#[derive(Clone, Debug)]
+pub struct Spawner {
+    orders: mpsc::Sender<Order>,
+    scope: Option<Arc<ScopeRuleset>>,
+}
+
+/// What the thread is asked to do.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Start a child.
+    Start(Box<Start>),
+    /// Kill and reap a process whose owner is gone.
+    Bury(Pid),
+}
+
+#[derive(Debug)]
+pub(super) struct Start {
+    command: Command,
+    /// Keeps the thread, and the ruleset, for the child's life.
+    spawner: Spawner,
+    answer: oneshot::Sender<Result<(Process, Ends), SpawnError>>,
+}
+
+/// The gateway's ends of a child's three pipes.
+#[derive(Debug)]
+struct Ends {
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+}
+
+impl Spawner {
+    /// Starts the thread. One per process is enough.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start() -> io::Result<Self> {
+        keep_ended_children()?;
+        let (orders, inbox) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("spawner".into())
+            .spawn(move || serve(&inbox))?;
+        Ok(Self {
+            orders,
+            scope: ScopeRuleset::create().map(Arc::new),
+        })
+    }
+
+    /// Whether children can be put into a Landlock domain. If not, those that ask for one run without.
+    #[must_use]
+    pub fn scope_supported(&self) -> bool {
+        self.scope.is_some()
+    }
+
+    /// Starts one child. Needs a tokio runtime. If the future is dropped, so is the child.
+    ///
+    /// # Errors
+    /// See [`SpawnFailure`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn spawn(&self, command: Command) -> Result<Child, SpawnError> {
+        let (answer, started) = oneshot::channel();
+        let (server, count) = (Arc::clone(&command.server), command.stderr_count.clone());
+        let program = command.program.clone();
+        let failed = |error| SpawnError::new(SpawnFailure::of(&error), &program, error);
+        let order = Start {
+            command,
+            spawner: self.clone(),
+            answer,
+        };
+        // The thread ends only after its last sender, and answers every order.
+        let gone = || failed(io::Error::other("the spawner's thread is gone"));
+        self.orders
+            .send(Order::Start(Box::new(order)))
+            .map_err(|_| gone())?;
+        let (process, ends) = started.await.map_err(|_| gone())??;
+        let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stderr)).map_err(failed)?;
+        let pipes = Pipes {
+            stdin: pipe::Sender::from_owned_fd(OwnedFd::from(ends.stdin)).map_err(failed)?,
+            stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stdout)).map_err(failed)?,
+            stderr: Stderr::new(stderr, server, process.pid(), count),
+        };
+        let end = EndWatch::new(process.pid()).map_err(failed)?;
+        Ok(Child::new(process, end, pipes))
+    }
+}
+
+/// With SIGCHLD ignored, which is inherited through exec, the kernel would reap children by itself:
+/// their exit status would be lost and their ids free while still in use here.
+fn keep_ended_children() -> io::Result<()> {
+    // SAFETY: both structs are live locals, for which zero is a valid value; an installed handler
+    // is left alone, so no code is taken away from anyone.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if action.sa_sigaction == libc::SIG_IGN || action.sa_flags & libc::SA_NOCLDWAIT != 0 {
+            action.sa_flags &= !libc::SA_NOCLDWAIT;
+            if action.sa_sigaction == libc::SIG_IGN {
+                action.sa_sigaction = libc::SIG_DFL;
+            }
+            if libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The thread: starts what is ordered and buries what was left behind, until nobody can ask.
+fn serve(inbox: &mpsc::Receiver<Order>) {
+    let mut left_behind: Vec<Pid> = Vec::new();
+    loop {
+        let order = if left_behind.is_empty() {
+            inbox
+                .recv()
+                .map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+        } else {
+            inbox.recv_timeout(BURY_INTERVAL)
+        };
+        match order {
+            Ok(Order::Start(start)) => {
+                let Start {
+                    command,
+                    spawner,
+                    answer,
+                } = *start;
+                // Nobody waiting: the process in the unsent answer is dropped, and comes back here.
+                let _ = answer.send(fork(&command, &spawner));
+            }
+            Ok(Order::Bury(pid)) => left_behind.push(pid),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) if left_behind.is_empty() => return,
+            Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(BURY_INTERVAL),
+        }
+        left_behind.retain(|&pid| !bury(pid));
+    }
+}
+
+/// Forks and waits until the new program runs or has failed to.
+fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnError> {
+    let scope = spawner.scope.as_ref().filter(|_| command.scope);
+    let preparation = Preparation::new(
+        inherited_descriptor_limit(),
+        scope.map(|ruleset| ruleset.descriptor()),
+    );
+    let mut program = std::process::Command::new(&command.program);
+    program
+        .args(&command.arguments)
+        .env_clear()
+        .envs(
+            command
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if let Some(directory) = &command.directory {
+        program.current_dir(directory);
+    }
+    // SAFETY: `apply` runs where it asks to, makes async-signal-safe calls only and allocates nothing.
+    unsafe { program.pre_exec(move || preparation.apply()) };
+    let mut started = program
+        .spawn()
+        .map_err(|error| SpawnError::diagnose(command, error))?;
+    let pid = i32::try_from(started.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process id is a positive i32");
+    let process = Process::new(pid, spawner.orders.clone());
+    let ends = Ends {
+        stdin: started.stdin.take().expect("stdin is piped"),
+        stdout: started.stdout.take().expect("stdout is piped"),
+        stderr: started.stderr.take().expect("stderr is piped"),
+    };
+    Ok((process, ends))
+}

@@ -1,0 +1,226 @@
+//! A child's stderr: always drained, its last lines kept, the rest of it logged within limits.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use memchr::memchr;
+use rustix::process::Pid;
+use tokio::net::unix::pipe;
+
+use super::command::StderrCount;
+use super::token_bucket::TokenBucket;
+
+/// Lines kept for the report of a child's end.
+const KEPT_LINES: usize = 20;
+/// Bytes kept and logged of one line.
+const LINE_BYTES: usize = 512;
+/// Bytes of lines logged per second, and at once.
+const LOGGED_PER_SECOND: u32 = 8 * 1024;
+const LOGGED_AT_ONCE: u32 = 64 * 1024;
+const READ_BYTES: usize = 8 * 1024;
+/// Bytes still taken once the child has ended. A pipe of default size holds less; a grandchild that
+/// escaped and writes on must not hold up the report of the end.
+const DRAINED_BYTES: usize = 1024 * 1024;
+
+/// The last lines of one child's stderr, shared with whoever wants to report them.
+#[derive(Clone, Debug, Default)]
+pub struct LastLines(Arc<Mutex<VecDeque<String>>>);
+
+impl LastLines {
+    /// The lines so far, oldest first: at most 20 of at most 512 bytes. Raw text of the child.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<[String]> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
+    }
+
+    fn push(&self, line: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = if lines.len() < KEPT_LINES {
+            None
+        } else {
+            lines.pop_front()
+        }
+        .unwrap_or_default();
+        slot.clear();
+        slot.push_str(line);
+        lines.push_back(slot);
+    }
+}
+
+/// Drains one child's stderr.
+pub(super) struct Stderr {
+    /// `None` once everybody who could write has closed it.
+    pipe: Option<pipe::Receiver>,
+    /// The beginning of the line that has not ended yet, cut.
+    line: Vec<u8>,
+    last: LastLines,
+    count: Option<StderrCount>,
+    log: Log,
+}
+
+/// Writes lines to the log as far as the rate allows.
+struct Log {
+    server: Arc<str>,
+    pid: i32,
+    bucket: TokenBucket,
+    /// Lines not logged since the last one that was.
+    suppressed: u64,
+}
+
+impl Stderr {
+    pub(super) fn new(
+        pipe: pipe::Receiver,
+        server: Arc<str>,
+        pid: Pid,
+        count: Option<StderrCount>,
+    ) -> Self {
+        let bucket = TokenBucket::new(LOGGED_PER_SECOND, LOGGED_AT_ONCE, Instant::now());
+        Self {
+            pipe: Some(pipe),
+            line: Vec::new(),
+            last: LastLines::default(),
+            count,
+            log: Log {
+                server,
+                pid: pid.as_raw_nonzero().get(),
+                bucket,
+                suppressed: 0,
+            },
+        }
+    }
+
+    pub(super) fn last_lines(&self) -> LastLines {
+        self.last.clone()
+    }
+
+    /// Returns when there is something to [`take`](Self::take); never once it is closed. Cancel-safe.
+    pub(super) async fn readable(&self) {
+        match &self.pipe {
+            // An error shows again in `take`, which ends the pipe.
+            Some(pipe) => drop(pipe.readable().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what one read gives; false if that was nothing.
+    pub(super) fn take(&mut self) -> bool {
+        self.read() > 0
+    }
+
+    /// Takes what is left after the child's end, and closes the pipe.
+    pub(super) fn finish(&mut self) {
+        let mut left = DRAINED_BYTES;
+        while left > 0 {
+            match self.read() {
+                0 => break,
+                taken => left = left.saturating_sub(taken),
+            }
+        }
+        self.pipe = None;
+        if !self.line.is_empty() {
+            self.end_line();
+            self.report(1);
+        }
+        self.log.tell_suppressed();
+    }
+
+    /// Bytes read; 0 if there are none now, or will never be.
+    fn read(&mut self) -> usize {
+        let mut chunk = [0; READ_BYTES];
+        let Some(pipe) = &self.pipe else { return 0 };
+        match pipe.try_read(&mut chunk) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Ok(0) | Err(_) => {
+                self.pipe = None;
+                0
+            }
+            Ok(length) => {
+                let ended = self.add(&chunk[..length]);
+                self.report(ended);
+                length
+            }
+        }
+    }
+
+    /// Cuts `chunk` into lines and returns how many ended in it.
+    fn add(&mut self, mut chunk: &[u8]) -> usize {
+        let mut ended = 0;
+        while let Some(end) = memchr(b'\n', chunk) {
+            self.extend_line(&chunk[..end]);
+            self.end_line();
+            ended += 1;
+            chunk = &chunk[end + 1..];
+        }
+        self.extend_line(chunk);
+        ended
+    }
+
+    fn extend_line(&mut self, part: &[u8]) {
+        let room = LINE_BYTES - self.line.len();
+        self.line.extend_from_slice(&part[..room.min(part.len())]);
+    }
+
+    fn end_line(&mut self) {
+        let line = without_torn_character(self.line.strip_suffix(b"\r").unwrap_or(&self.line));
+        let line = String::from_utf8_lossy(line);
+        self.last.push(&line);
+        self.log.write(&line, Instant::now());
+        self.line.clear();
+    }
+
+    fn report(&self, ended: usize) {
+        if ended > 0
+            && let Some(count) = &self.count
+        {
+            count(ended);
+        }
+    }
+}
+
+impl Log {
+    fn write(&mut self, line: &str, now: Instant) {
+        // The newline counts, so that empty lines are limited too.
+        let cost = u32::try_from(line.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        if !self.bucket.take(cost, now) {
+            self.suppressed += 1;
+            return;
+        }
+        self.tell_suppressed();
+        tracing::info!(
+            event = "child_stderr",
+            server = &*self.server,
+            pid = self.pid,
+            line
+        );
+    }
+
+    fn tell_suppressed(&mut self) {
+        if self.suppressed > 0 {
+            let lines = std::mem::take(&mut self.suppressed);
+            tracing::info!(
+                event = "child_stderr_suppressed",
+                server = &*self.server,
+                pid = self.pid,
+                lines
+            );
+        }
+    }
+}
+
+/// Leaves out a character that the cut went through.
+fn without_torn_character(line: &[u8]) -> &[u8] {
+    match std::str::from_utf8(line) {
+        Err(error) if error.error_len().is_none() => &line[..error.valid_up_to()],
+        _ => line,
+    }
+}
