@@ -93,6 +93,8 @@ pub struct Fields {
     pub level: Option<Span>,
     /// `params.protocolVersion` or `result.protocolVersion`
     pub protocol_version: Option<Span>,
+    /// `params.taskId`
+    pub task_id: Option<Span>,
     /// `taskId` of `params._meta["io.modelcontextprotocol/related-task"]`
     pub related_task: Option<Span>,
     /// `result.isError`
@@ -295,6 +297,7 @@ impl<'a> Scanner<'a> {
             Member::Uri => &mut fields.uri,
             Member::Level => &mut fields.level,
             Member::ProtocolVersion => &mut fields.protocol_version,
+            Member::TaskId => &mut fields.task_id,
             Member::RelatedTask => &mut fields.related_task,
             Member::IsError => &mut fields.is_error,
             Member::Code => &mut fields.code,
@@ -513,6 +516,7 @@ enum Member {
     Uri,
     Level,
     ProtocolVersion,
+    TaskId,
     RelatedTaskObject,
     RelatedTask,
     IsError,
@@ -535,6 +539,7 @@ impl Member {
             (Place::Params, b"name") => Member::Name,
             (Place::Params, b"uri") => Member::Uri,
             (Place::Params, b"level") => Member::Level,
+            (Place::Params, b"taskId") => Member::TaskId,
             (Place::Params | Place::Result, b"protocolVersion") => Member::ProtocolVersion,
             (Place::Meta, b"progressToken") => Member::Token,
             (Place::Meta, b"io.modelcontextprotocol/related-task") => Member::RelatedTaskObject,

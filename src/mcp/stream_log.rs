@@ -163,6 +163,18 @@ impl StreamLog {
         self.bytes
     }
 
+    /// Bytes no reader was handed yet.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
+    }
+
+    /// Whether the oldest event was handed to a reader.
+    #[must_use]
+    pub fn first_is_written(&self) -> bool {
+        self.first < self.written
+    }
+
     /// Events kept.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -287,5 +299,141 @@ impl StreamLog {
         self.first += 1;
         self.events.pop_front();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bounds, EventKind, Lost, Next, Nonce, StreamLog, parse_event_id, priming_event};
+    use crate::mcp::payload::Payload;
+    use bytes::Bytes;
+    use proptest::prelude::{any, prop, proptest};
+    use std::time::{Duration, Instant};
+
+    const BOUNDS: Bounds = Bounds { events: 4, bytes: 10_000, window: 1_000 };
+
+    fn log() -> StreamLog {
+        StreamLog::new(Nonce::from_bits(0x0123_4567_89ab_cdef))
+    }
+
+    fn push(log: &mut StreamLog, kind: EventKind, text: &str) {
+        log.push(kind, &Payload::whole(Bytes::copy_from_slice(text.as_bytes())));
+    }
+
+    fn text(next: Next) -> String {
+        match next {
+            Next::Event(frame) => String::from_utf8(frame.to_bytes().to_vec()).expect("utf-8"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn events_carry_their_position() {
+        let mut log = log();
+        push(&mut log, EventKind::Notification, "{\"a\":1}");
+        assert_eq!(text(log.read(0)), "id: 0123456789abcdef.1\ndata: {\"a\":1}\n\n");
+        assert_eq!(text(log.read(1)), "Pending");
+        log.end(Instant::now());
+        assert_eq!(text(log.read(1)), "End");
+        assert_eq!(priming_event(log.nonce(), Duration::from_secs(2)), "id: 0123456789abcdef.0\nretry: 2000\ndata: \n\n");
+    }
+
+    #[test]
+    fn long_messages_are_framed_alike() {
+        let mut log = log();
+        let long = "x".repeat(100_000);
+        push(&mut log, EventKind::Response, &long);
+        assert_eq!(text(log.read(0)), format!("id: 0123456789abcdef.1\ndata: {long}\n\n"));
+    }
+
+    #[test]
+    fn event_ids_are_read_strictly() {
+        let (nonce, position) = parse_event_id(b"0123456789abcdef.12").expect("an id");
+        assert_eq!((nonce, position), (log().nonce(), 12));
+        for bad in ["", "0123456789abcdef", "0123456789abcdef.", "0123456789abcdef.01", "0123456789ABCDEF.1", "0123456789abcdef.-1", "0123456789abcdef.1 "] {
+            assert!(parse_event_id(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_said_to_be_gone() {
+        let mut log = log();
+        for number in 0..6 {
+            push(&mut log, EventKind::Notification, &number.to_string());
+        }
+        assert_eq!(log.trim(&BOUNDS, false), 2);
+        assert_eq!(log.check(1), Err(Lost::Evicted));
+        assert_eq!(log.check(2), Ok(()));
+        assert_eq!(log.check(6), Ok(()));
+        assert_eq!(log.check(7), Err(Lost::Future));
+        assert_eq!(text(log.read(1)), "Gap");
+        assert!(text(log.read(2)).contains("data: 2"));
+    }
+
+    #[test]
+    fn a_response_waits_for_its_reader() {
+        let mut log = log();
+        push(&mut log, EventKind::Response, "r");
+        for _ in 0..20 {
+            push(&mut log, EventKind::Notification, "n");
+        }
+        assert_eq!(log.trim(&BOUNDS, false), 0);
+        assert!(text(log.read(0)).contains("data: r"));
+        assert_eq!(log.trim(&BOUNDS, false), 17);
+    }
+
+    #[test]
+    fn a_live_reader_keeps_what_it_has_not_seen() {
+        let mut log = log();
+        for number in 0..20 {
+            push(&mut log, EventKind::Notification, &number.to_string());
+        }
+        assert_eq!(log.trim(&BOUNDS, true), 0);
+        for cursor in 0..10 {
+            assert!(text(log.read(cursor)).contains(&format!("data: {cursor}")));
+        }
+        assert_eq!(log.trim(&BOUNDS, true), 6);
+        assert_eq!(log.check(5), Err(Lost::Evicted));
+        assert_eq!(log.unread(), 10);
+        push(&mut log, EventKind::Notification, &"x".repeat(2_000));
+        assert!(log.is_full(&BOUNDS));
+    }
+
+    proptest! {
+        /// Whatever happens, a reader sees consecutive events or is told of the gap, and the
+        /// accounts match what is kept.
+        #[test]
+        fn never_a_silent_gap(steps in prop::collection::vec((any::<u8>(), any::<bool>()), 1..200)) {
+            let mut log = log();
+            let (mut cursor, mut pushed) = (0u64, 0u64);
+            for (step, live) in steps {
+                match step % 4 {
+                    0 | 1 => {
+                        pushed += 1;
+                        let kind = if step % 8 == 0 { EventKind::Response } else { EventKind::Notification };
+                        push(&mut log, kind, &format!("<{pushed}>"));
+                    }
+                    2 => match log.read(cursor) {
+                        Next::Event(frame) => {
+                            cursor += 1;
+                            let shown = format!("<{cursor}>\n");
+                            assert!(String::from_utf8_lossy(&frame.to_bytes()).contains(&shown));
+                        }
+                        Next::Gap => {
+                            assert_eq!(log.check(cursor), Err(Lost::Evicted));
+                            cursor = log.unread();
+                        }
+                        Next::Pending => assert_eq!(cursor, pushed),
+                        Next::End => unreachable!("never ended"),
+                    },
+                    _ => {
+                        log.trim(&BOUNDS, live);
+                    }
+                }
+                assert!(log.unwritten_bytes() <= log.bytes());
+                assert_eq!(log.is_empty(), log.bytes() == 0);
+                assert_eq!(log.has_unwritten(), log.unwritten_bytes() > 0);
+            }
+        }
     }
 }

@@ -1,0 +1,104 @@
+//! The one memory budget: request bodies, queues to children, send windows and replay all draw on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that may be held for clients and children together.
+#[derive(Debug)]
+pub struct Budget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    #[must_use]
+    pub fn new(limit: u64) -> Arc<Budget> {
+        Arc::new(Budget { limit, used: AtomicU64::new(0) })
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes there are.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Takes `bytes` if there is room.
+    #[must_use]
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
+        let mut reserved = Reserved { budget: Arc::clone(self), bytes: 0 };
+        reserved.grow(bytes).then_some(reserved)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) <= self.limit {
+            return true;
+        }
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        false
+    }
+
+    /// Takes `bytes` whether there is room or not: for what must not be lost. New work is refused
+    /// until what was overdrawn is back.
+    pub fn overdraw(&self, bytes: usize) {
+        self.used.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Gives back what [`Budget::overdraw`] took.
+    pub fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A part of the budget; dropping it gives it back.
+#[derive(Debug)]
+pub struct Reserved {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// Takes `bytes` more; `false` (and nothing taken) if there is no room.
+    #[must_use]
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let taken = self.budget.take(bytes as u64);
+        if taken {
+            self.bytes += bytes as u64;
+        }
+        taken
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Budget;
+
+    #[test]
+    fn holds_its_limit_and_gives_back() {
+        let budget = Budget::new(100);
+        let mut held = budget.reserve(60).expect("room");
+        assert!(budget.reserve(41).is_none());
+        assert!(!held.grow(41));
+        assert!(held.grow(40));
+        drop(held);
+        assert_eq!(budget.used(), 0);
+        budget.overdraw(150);
+        assert!(budget.reserve(1).is_none());
+        budget.give_back(150);
+        assert!(budget.reserve(100).is_some());
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! What is counted and logged about a message, at its end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::caller::Peer;
+use crate::exchange::ask::Ask;
+use crate::exchange::post::{Delivered, Reply, Trouble};
+use crate::exchange::session::Session;
+use crate::mcp::message::Message;
+use crate::mcp::revision::Revision;
+use crate::telemetry::label::{Answer, Outcome};
+use crate::telemetry::{AccessLine, AccessLog, CallEnd, ServerMetrics};
+
+/// Where the messages of one server are counted and logged.
+pub struct Accounts {
+    /// The access log.
+    pub log: AccessLog,
+    /// The node tag.
+    pub node: Arc<str>,
+    /// The server's name.
+    pub server: Arc<str>,
+    /// The server's numbers.
+    pub metrics: Arc<ServerMetrics>,
+    /// Whether the gateway's own answers become HTTP statuses.
+    pub strict_status: bool,
+}
+
+/// One request on its way.
+pub struct Account {
+    started: Instant,
+    sent: Option<Instant>,
+    method: Box<str>,
+    tool: Option<Box<str>>,
+    rpc_id: Box<[u8]>,
+    in_bytes: usize,
+    peer: Peer,
+    events: u64,
+    end: Option<End>,
+}
+
+struct End {
+    at: Instant,
+    outcome: Outcome,
+    rpc_code: Option<i64>,
+    out_bytes: usize,
+    trouble: Option<Trouble>,
+}
+
+impl Account {
+    /// A request that arrived at `started`.
+    #[must_use]
+    pub fn new(message: &Message, peer: Peer, started: Instant) -> Account {
+        let fields = message.fields();
+        let tool = (message.method() == "tools/call").then(|| message.string(fields.name)).flatten();
+        Account {
+            started,
+            sent: None,
+            method: message.method().into(),
+            tool: tool.map(|tool| tool.into_owned().into_boxed_str()),
+            rpc_id: fields.id.map_or(&[][..], |id| id.of(message.text())).into(),
+            in_bytes: message.text().len(),
+            peer,
+            events: 0,
+            end: None,
+        }
+    }
+
+    /// When it arrived.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Whether it is the handshake.
+    #[must_use]
+    pub fn is_initialize(&self) -> bool {
+        &*self.method == "initialize"
+    }
+
+    /// It is on its way to the child.
+    pub fn sent(&mut self) {
+        self.sent = Some(Instant::now());
+    }
+
+    /// How long the child has had it.
+    #[must_use]
+    pub fn child_time(&self) -> Duration {
+        self.sent.map_or(Duration::ZERO, |sent| sent.elapsed())
+    }
+
+    /// A message went out on its stream.
+    pub fn event(&mut self) {
+        self.events += 1;
+    }
+
+    /// It got this answer.
+    pub fn answered(&mut self, reply: &Reply) {
+        self.end = Some(End {
+            at: Instant::now(),
+            outcome: reply.outcome,
+            rpc_code: reply.rpc_code,
+            out_bytes: reply.payload.len(),
+            trouble: reply.trouble,
+        });
+    }
+
+    /// The answer went out, or had nowhere to go: counts and logs.
+    pub fn delivered(&self, delivered: Delivered, session: &Session) {
+        let Some(end) = &self.end else { return };
+        let accounts = session.accounts();
+        let outcome = if delivered == Delivered::Lost { Outcome::ClientGone } else { end.outcome };
+        let total = end.at.duration_since(self.started);
+        let queue = self.sent.map_or(total, |sent| sent.duration_since(self.started));
+        let child = self.sent.map(|sent| end.at.duration_since(sent));
+        let tool = self.tool.as_deref();
+        accounts.metrics.call_ended(&CallEnd { method: &self.method, tool, outcome, total, queue, child });
+        if !accounts.log.wants(outcome) {
+            return;
+        }
+        let status = match (delivered, end.trouble) {
+            (Delivered::Json, Some(trouble)) if accounts.strict_status || self.is_initialize() => Some(trouble.status),
+            (Delivered::Lost, _) => None,
+            _ => Some(200),
+        };
+        accounts.log.rpc(&AccessLine {
+            tool,
+            status,
+            rpc_code: end.rpc_code,
+            queue: Some(queue),
+            child,
+            in_bytes: self.in_bytes as u64,
+            out_bytes: end.out_bytes as u64,
+            answer: match delivered {
+                Delivered::Json => Some(Answer::Json),
+                Delivered::Stream => Some(Answer::Sse),
+                Delivered::Lost => None,
+            },
+            session: Some(session.digest()),
+            principal: Some(session.principal()),
+            client_addr: Some(self.peer),
+            client: session.client(),
+            protocol: session.revision().map(Revision::name),
+            rpc_id: std::str::from_utf8(&self.rpc_id).ok(),
+            stream_events: self.events,
+            child_pid: session.child_pid(),
+            reason: end.trouble.map(|trouble| trouble.reason),
+            ..AccessLine::new(&accounts.node, &accounts.server, &self.method, outcome, total)
+        });
+    }
+}
+
+impl Accounts {
+    /// Logs a notification or response of a client's that was answered 202.
+    pub fn accepted(&self, message: &Message, session: &Session, peer: Peer, took: Duration, outcome: Outcome) {
+        if !self.log.wants(outcome) {
+            return;
+        }
+        self.log.rpc(&AccessLine {
+            status: Some(202),
+            in_bytes: message.text().len() as u64,
+            answer: Some(Answer::Accepted),
+            session: Some(session.digest()),
+            principal: Some(session.principal()),
+            client_addr: Some(peer),
+            client: session.client(),
+            protocol: session.revision().map(Revision::name),
+            child_pid: session.child_pid(),
+            ..AccessLine::new(&self.node, &self.server, message.method(), outcome, took)
+        });
+    }
+
+    /// Logs a request of a child's at its end.
+    pub fn asked(&self, ask: &Ask, session: &Session, took: Duration, outcome: Outcome) {
+        if !self.log.wants(outcome) {
+            return;
+        }
+        self.log.rpc(&AccessLine {
+            session: Some(session.digest()),
+            principal: Some(session.principal()),
+            client: session.client(),
+            protocol: session.revision().map(Revision::name),
+            rpc_id: std::str::from_utf8(ask.id.raw()).ok(),
+            child_pid: session.child_pid(),
+            ..AccessLine::new(&self.node, &self.server, &ask.method, outcome, took)
+        });
+    }
+}

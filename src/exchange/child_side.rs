@@ -1,0 +1,276 @@
+//! What a session does with what its child sends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, BytesMut};
+use tokio::sync::watch;
+
+use crate::exchange::ask::Via;
+use crate::exchange::call::Call;
+use crate::exchange::in_band::Cause;
+use crate::exchange::post::{Delivered, Post, Reply};
+use crate::exchange::handshake::settled_revision;
+use crate::exchange::route::{Candidate, Matter, Target, choose};
+use crate::exchange::session::{Phase, Session, outcome_of};
+use crate::mcp::ids::Id;
+use crate::mcp::message::{Kind, Message};
+use crate::mcp::payload::Payload;
+use crate::mcp::stream_log::EventKind;
+use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, SessionEnd, Start};
+use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
+
+/// How long a request waits in the log of a standalone stream nobody reads.
+const UNREAD_WAIT: Duration = Duration::from_secs(60);
+
+/// Code of an answer that never came, as both official SDKs use it for a request that timed out.
+const TIMED_OUT: i32 = -32001;
+
+impl Participant for Session {
+    fn answer(&self, call: u64, answer: Answer) {
+        let (taken, starting) = {
+            let mut state = self.state();
+            (state.calls.remove(&call), state.phase == Phase::Starting)
+        };
+        let Some(taken) = taken else { return };
+        if starting {
+            self.answer_handshake(taken, answer);
+            return;
+        }
+        self.conclude(taken, |id| reply_of(id, answer));
+    }
+
+    fn request(&self, message: Message) {
+        let early = {
+            let mut state = self.state();
+            let early = matches!(state.phase, Phase::Starting | Phase::Answered);
+            if early && state.early.len() < EARLY_KEPT {
+                state.early.push(message.clone());
+                return;
+            }
+            early
+        };
+        if early {
+            self.refuse(&message, -32603, "too many requests before the client is initialized");
+        } else {
+            self.ask(message);
+        }
+    }
+
+    fn notification(&self, message: Message, owner: Option<Owner>) {
+        if message.method() == "notifications/cancelled" {
+            self.withdraw(&message);
+            return;
+        }
+        let kind = notice_of(message.method());
+        if let Some(Owner { call, token }) = owner {
+            self.progress(&message, call, &token);
+            return;
+        }
+        self.terms.metrics.notification(Direction::ToClient, kind);
+        let payload = message.unchanged();
+        match self.target(Matter::Notification, &message) {
+            Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}
+            _ => self.standalone.push(EventKind::Notification, &payload),
+        }
+    }
+
+    fn gone(&self, _gone: Gone) {
+        self.end(SessionEnd::ChildGone);
+    }
+
+    fn congestion(&self) -> Option<watch::Receiver<bool>> {
+        self.congestion.wait()
+    }
+}
+
+/// Requests of a child's that are held until the client is initialized.
+const EARLY_KEPT: usize = 64;
+
+fn reply_of(id: &Id, answer: Answer) -> Reply {
+    match answer {
+        Answer::Message(message) => Reply {
+            outcome: outcome_of(&message),
+            rpc_code: message.error_code(),
+            payload: message.with_id(id),
+            trouble: None,
+        },
+        Answer::Lost(Loss::ChildGone) => Cause::ChildGone { sent: true }.reply(id),
+        Answer::Lost(Loss::TooLarge) => Cause::TooLarge.reply(id),
+        Answer::Lost(Loss::BadLine) => Cause::BadChildLine.reply(id),
+    }
+}
+
+fn notice_of(method: &str) -> Notice {
+    match method {
+        "notifications/progress" => Notice::Progress,
+        "notifications/message" => Notice::Log,
+        "notifications/resources/updated" => Notice::ResourceUpdated,
+        "notifications/cancelled" => Notice::Cancelled,
+        _ if method.ends_with("/list_changed") => Notice::ListChanged,
+        _ => Notice::Other,
+    }
+}
+
+/// A POST as a routing candidate: by address, since that is what makes it the same.
+type Way = (u64, Arc<Post>);
+
+impl Session {
+    /// The child's answer to `initialize`. A session exists only after a good one.
+    fn answer_handshake(&self, call: Call, answer: Answer) {
+        let revision = match &answer {
+            Answer::Message(message) if message.kind() == Kind::Result => settled_revision(message),
+            _ => None,
+        };
+        let refused = matches!(&answer, Answer::Message(message) if message.kind() == Kind::Result) && revision.is_none();
+        if let Some(revision) = revision {
+            self.admit(revision);
+        }
+        let how = match &answer {
+            Answer::Message(_) => Start::Ok,
+            Answer::Lost(Loss::ChildGone) => Start::Exited,
+            Answer::Lost(Loss::BadLine | Loss::TooLarge) => Start::Protocol,
+        };
+        (self.terms.handshakes)(how, call.account.child_time());
+        let post = Arc::clone(&call.post);
+        self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer) });
+        // Whoever left before the answer never learned the id.
+        if revision.is_none() || post.is_lost() {
+            self.end(if revision.is_none() { SessionEnd::ChildGone } else { SessionEnd::Uninitialized });
+        }
+    }
+
+    fn progress(&self, message: &Message, number: u64, token: &Id) {
+        let post = {
+            let mut state = self.state();
+            let Some(call) = state.calls.get_mut(&number) else {
+                self.terms.metrics.notification_dropped(Dropped::NoRequest);
+                return;
+            };
+            call.clock.progress(Instant::now());
+            call.account.event();
+            Arc::clone(&call.post)
+        };
+        self.terms.metrics.notification(Direction::ToClient, Notice::Progress);
+        if !self.push(&post, EventKind::Notification, &message.with_progress_of(token)) {
+            self.terms.metrics.notification_dropped(Dropped::NoStream);
+        }
+    }
+
+    /// Sends something on a POST's stream, which it becomes if it is none yet.
+    fn push(&self, post: &Post, kind: EventKind, payload: &Payload) -> bool {
+        post.promote(|| self.open_stream()) && post.push(kind, payload) == Delivered::Stream
+    }
+
+    /// Passes a request of the child's to its client, or answers it where nobody can.
+    pub(super) fn ask(&self, message: Message) {
+        let Some(id) = message.id() else { return };
+        if !self.introduction.admits(message.method()) {
+            self.refuse(&message, -32601, "the client did not declare this capability");
+            return;
+        }
+        let target = self.target(Matter::Request, &message);
+        let via = match &target {
+            Target::Post((number, _)) => Via::Post(*number),
+            Target::Standalone => Via::Standalone,
+        };
+        let added = self.state().asks.add(id, message.method(), via, Instant::now());
+        if !added {
+            self.refuse(&message, -32600, "a request with this id is open already");
+            return;
+        }
+        let payload = message.unchanged();
+        match target {
+            Target::Post((_, post)) if self.push(&post, EventKind::Request, &payload) => {}
+            _ => self.standalone.push(EventKind::Request, &payload),
+        }
+    }
+
+    fn refuse(&self, message: &Message, code: i32, text: &'static str) {
+        if let (Some(id), Some(conversation)) = (message.id(), self.conversation.get()) {
+            conversation.refuse(&id, code, text);
+        }
+    }
+
+    /// The child takes a request of its own back.
+    fn withdraw(&self, message: &Message) {
+        self.terms.metrics.notification(Direction::ToClient, Notice::Cancelled);
+        let Some(id) = message.id_at(message.fields().request_id) else {
+            self.terms.metrics.notification_dropped(Dropped::Invalid);
+            return;
+        };
+        let Some(ask) = self.take_ask(&id) else {
+            self.terms.metrics.notification_dropped(Dropped::NoRequest);
+            return;
+        };
+        self.accounts().asked(&ask, self, ask.since.elapsed(), Outcome::Cancelled);
+        self.send_via(&ask.via, EventKind::Notification, &message.unchanged());
+    }
+
+    /// Sends something the way a request went before.
+    fn send_via(&self, via: &Via, kind: EventKind, payload: &Payload) {
+        let post = match via {
+            Via::Post(number) => self.state().calls.get(number).map(|call| Arc::clone(&call.post)),
+            Via::Standalone => None,
+        };
+        match post {
+            Some(post) if self.push(&post, kind, payload) => {}
+            _ => self.standalone.push(kind, payload),
+        }
+    }
+
+    /// Answers requests of the child's that waited too long, and tells the client to forget them.
+    pub(super) fn expire_asks(&self, now: Instant) {
+        let unread = (!self.standalone.is_read() && self.standalone.has_unwritten()).then_some(UNREAD_WAIT);
+        let expired = {
+            let mut state = self.state();
+            if state.asks.is_empty() {
+                return;
+            }
+            let expired = state.asks.take_expired(now, self.terms.timeouts.ask, unread);
+            state.resume_clocks(now);
+            expired
+        };
+        for ask in expired {
+            if let Some(conversation) = self.conversation.get() {
+                conversation.refuse(&ask.id, TIMED_OUT, "the client did not answer in time");
+            }
+            self.accounts().asked(&ask, self, now.duration_since(ask.since), Outcome::Timeout);
+            self.send_via(&ask.via, EventKind::Notification, &withdrawal(&ask.id));
+        }
+    }
+
+    /// The way for a message of the child's own. The POSTs are looked at outside the session's lock.
+    fn target(&self, matter: Matter, message: &Message) -> Target<Way> {
+        let task = message.string(message.fields().related_task);
+        let (mut ways, named) = {
+            let state = self.state();
+            let named = task.and_then(|task| {
+                state.calls.iter().find(|(_, call)| call.task.as_deref() == Some(&*task)).map(|(number, call)| (*number, Arc::clone(&call.post)))
+            });
+            let ways: Vec<Way> = state.calls.iter().map(|(number, call)| (*number, Arc::clone(&call.post))).collect();
+            (ways, named)
+        };
+        ways.sort_by_key(|(number, _)| *number);
+        ways.dedup_by(|(_, later), (_, earlier)| Arc::ptr_eq(later, earlier));
+        let candidate = |way: &Way| Candidate { post: way.0, can_stream: way.1.can_stream() };
+        let candidates: Vec<Candidate<u64>> = ways.iter().map(candidate).collect();
+        match choose(matter, named.as_ref().map(candidate), &candidates, self.standalone.is_read()) {
+            Target::Standalone => Target::Standalone,
+            Target::Post(number) => named
+                .into_iter()
+                .chain(ways)
+                .find(|(known, _)| *known == number)
+                .map_or(Target::Standalone, Target::Post),
+        }
+    }
+
+}
+
+fn withdrawal(id: &Id) -> Payload {
+    let mut text = BytesMut::with_capacity(128);
+    text.put_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":");
+    text.put_slice(id.raw());
+    text.put_slice(b",\"reason\":\"timed out\"}}");
+    Payload::whole(text.freeze())
+}

@@ -1,0 +1,115 @@
+//! Answers the gateway makes up for a live session's call: JSON-RPC errors under the caller's id.
+//!
+//! Their codes are HTTP's numbers, outside the range JSON-RPC reserves; `data` says that the
+//! gateway speaks, why, and whether the child may have acted.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::exchange::post::{Reply, Trouble};
+use crate::mcp::ids::Id;
+use crate::mcp::payload::Payload;
+use crate::telemetry::label::Outcome;
+
+/// Why a call has no answer of its child's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The queue to the child is full, or too much is in flight.
+    Busy,
+    /// The memory budget is spent.
+    Memory,
+    /// The gateway is draining.
+    Draining,
+    /// The child is gone; `sent` says whether it may have seen the call.
+    ChildGone { sent: bool },
+    /// One of the clocks ran out.
+    Timeout,
+    /// The result was longer than `line_bytes`.
+    TooLarge,
+    /// The line that held the result was no message.
+    BadChildLine,
+    /// The client took the call back.
+    Cancelled,
+    /// The session ended.
+    SessionEnded,
+    /// The child answered `initialize` with a revision that has no sessions.
+    BadRevision,
+}
+
+struct Words {
+    code: u16,
+    reason: &'static str,
+    executed: &'static str,
+    message: &'static str,
+    retry_after_ms: Option<u32>,
+    outcome: Outcome,
+}
+
+impl Cause {
+    fn words(self) -> Words {
+        let words = |code, reason, executed, message, retry_after_ms, outcome| Words { code, reason, executed, message, retry_after_ms, outcome };
+        match self {
+            Cause::Busy => words(503, "busy", "no", "The server is busy; try again.", Some(1_000), Outcome::Refused),
+            Cause::Memory => words(503, "memory", "no", "The gateway is short of memory; try again later.", Some(5_000), Outcome::Refused),
+            Cause::Draining => words(503, "draining", "no", "The gateway is shutting down; try again.", Some(1_000), Outcome::Refused),
+            Cause::ChildGone { sent: false } => words(502, "child_gone", "no", "The server ended.", None, Outcome::ChildGone),
+            Cause::ChildGone { sent: true } => words(502, "child_gone", "maybe", "The server ended during the call.", None, Outcome::ChildGone),
+            Cause::Timeout => words(504, "timeout", "maybe", "The server did not answer in time.", None, Outcome::Timeout),
+            Cause::TooLarge => words(413, "too_large", "maybe", "The result is larger than the gateway passes on.", None, Outcome::RpcError),
+            Cause::BadChildLine => words(502, "bad_child_line", "maybe", "The server's answer was not valid.", None, Outcome::RpcError),
+            Cause::Cancelled => words(499, "cancelled", "maybe", "The call was cancelled.", None, Outcome::Cancelled),
+            Cause::SessionEnded => words(502, "session_ended", "maybe", "The session ended during the call.", None, Outcome::Cancelled),
+            Cause::BadRevision => words(502, "bad_revision", "no", "The server answered with a protocol revision the gateway does not speak.", None, Outcome::RpcError),
+        }
+    }
+
+    /// The response for the call `id`.
+    #[must_use]
+    pub fn reply(self, id: &Id) -> Reply {
+        let words = self.words();
+        let mut text = BytesMut::with_capacity(192 + id.raw().len());
+        text.put_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        text.put_slice(id.raw());
+        text.put_slice(
+            format!(
+                ",\"error\":{{\"code\":{},\"message\":\"{}\",\"data\":{{\"gateway\":true,\"reason\":\"{}\",\"executed\":\"{}\"",
+                words.code, words.message, words.reason, words.executed
+            )
+            .as_bytes(),
+        );
+        if let Some(pause) = words.retry_after_ms {
+            text.put_slice(format!(",\"retry_after_ms\":{pause}").as_bytes());
+        }
+        text.put_slice(b"}}}");
+        Reply {
+            payload: Payload::whole(text.freeze()),
+            outcome: words.outcome,
+            rpc_code: Some(i64::from(words.code)),
+            trouble: Some(Trouble { status: words.code, reason: words.reason }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cause;
+    use crate::mcp::ids::Id;
+    use bytes::Bytes;
+
+    #[test]
+    fn says_what_happened_under_the_callers_id() {
+        let id = Id::parse(Bytes::from_static(b"\"a\\\"b\"")).expect("id");
+        let causes = [
+            Cause::Busy, Cause::Memory, Cause::Draining, Cause::ChildGone { sent: false }, Cause::ChildGone { sent: true },
+            Cause::Timeout, Cause::TooLarge, Cause::BadChildLine, Cause::Cancelled, Cause::SessionEnded,
+            Cause::BadRevision,
+        ];
+        for cause in causes {
+            let value: serde_json::Value = serde_json::from_slice(&cause.reply(&id).payload.to_bytes()).expect("json");
+            assert_eq!(value["id"], "a\"b");
+            let code = value["error"]["code"].as_i64().expect("a code");
+            assert!(!(-32768..=-32000).contains(&code));
+            assert_eq!(value["error"]["data"]["gateway"], true);
+            assert!(value["error"]["data"]["executed"] == "no" || value["error"]["data"]["executed"] == "maybe");
+        }
+    }
+}

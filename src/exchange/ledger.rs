@@ -1,0 +1,74 @@
+//! What all streams hold together, against the memory budget and the replay total.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::budget::Budget;
+use crate::telemetry::Metrics;
+
+/// Bytes and events of every stream log.
+pub struct Ledger {
+    budget: Arc<Budget>,
+    metrics: Arc<Metrics>,
+    total: usize,
+    replay: AtomicUsize,
+    /// Set when the total is exceeded; whoever owns the sessions evicts from the largest.
+    pub exceeded: Notify,
+}
+
+/// What one log holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Bytes in all.
+    pub bytes: usize,
+    /// Bytes kept only for a resume.
+    pub replay_bytes: usize,
+    /// Events in all.
+    pub events: usize,
+}
+
+impl Ledger {
+    /// An empty ledger; `total` bounds the bytes kept for resumes.
+    #[must_use]
+    pub fn new(budget: Arc<Budget>, metrics: Arc<Metrics>, total: usize) -> Arc<Ledger> {
+        Arc::new(Ledger { budget, metrics, total, replay: AtomicUsize::new(0), exceeded: Notify::new() })
+    }
+
+    /// Notes that a log changed.
+    pub fn settle(&self, before: Holding, after: Holding) {
+        if before == after {
+            return;
+        }
+        if after.bytes >= before.bytes {
+            self.budget.overdraw(after.bytes - before.bytes);
+        } else {
+            self.budget.give_back(before.bytes - after.bytes);
+        }
+        let difference = |after: usize, before: usize| after as i64 - before as i64;
+        self.metrics.replay(difference(after.replay_bytes, before.replay_bytes), difference(after.events, before.events));
+        let replay = if after.replay_bytes >= before.replay_bytes {
+            let more = after.replay_bytes - before.replay_bytes;
+            self.replay.fetch_add(more, Ordering::Relaxed) + more
+        } else {
+            self.replay.fetch_sub(before.replay_bytes - after.replay_bytes, Ordering::Relaxed);
+            return;
+        };
+        if replay > self.total {
+            self.exceeded.notify_one();
+        }
+    }
+
+    /// Bytes by which the total is exceeded.
+    #[must_use]
+    pub fn excess(&self) -> usize {
+        self.replay.load(Ordering::Relaxed).saturating_sub(self.total)
+    }
+
+    /// The numbers evictions are counted in.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}

@@ -1,0 +1,15 @@
+//! Who takes part in conversations with children: sessions, their calls and their streams.
+
+pub mod account;
+mod ask;
+mod call;
+mod child_side;
+mod congestion;
+mod handshake;
+mod in_band;
+pub mod ledger;
+pub mod post;
+pub mod registry;
+mod route;
+pub mod session;
+pub mod stream;

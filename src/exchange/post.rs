@@ -1,0 +1,194 @@
+//! One POST that waits for answers: JSON if the first thing that comes is the answer, a stream else.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::exchange::stream::{Reader, Stream};
+use crate::mcp::payload::Payload;
+use crate::mcp::stream_log::EventKind;
+use crate::telemetry::label::Outcome;
+
+/// Which forms of answer the client takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Both; the first message decides.
+    Either,
+    /// Only `application/json`.
+    Json,
+    /// Only `text/event-stream`.
+    EventStream,
+}
+
+/// One answer, ready to be sent.
+#[derive(Debug)]
+pub struct Reply {
+    /// The JSON-RPC response.
+    pub payload: Payload,
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// The code, where it is a JSON-RPC error.
+    pub rpc_code: Option<i64>,
+    /// The refusal or loss behind it, if the gateway made it up.
+    pub trouble: Option<Trouble>,
+}
+
+/// A call the gateway itself had to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// HTTP status that says the same, for those who want it.
+    pub status: u16,
+    /// `data.reason`
+    pub reason: &'static str,
+}
+
+/// What decides a response's head.
+pub enum Head {
+    /// Every answer, for a JSON body.
+    Json(Vec<Reply>),
+    /// A stream that is being filled.
+    Stream(Reader),
+}
+
+enum State {
+    Waiting { head: oneshot::Sender<Head>, replies: Vec<Reply> },
+    Streaming(Arc<Stream>),
+    /// The connection was lost before the head.
+    Lost,
+    Done,
+}
+
+struct Inner {
+    state: State,
+    /// Answers still to come.
+    owed: usize,
+}
+
+/// The waiting side of one POST.
+pub struct Post {
+    form: Form,
+    /// Whether several requests came in one body.
+    pub batch: bool,
+    primed: bool,
+    inner: Mutex<Inner>,
+}
+
+/// Where a message for a POST went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// Into the JSON body.
+    Json,
+    /// Into the stream.
+    Stream,
+    /// Nowhere: the connection was lost before its head.
+    Lost,
+}
+
+impl Post {
+    /// A POST that owes `owed` answers; `primed` streams start with a priming event.
+    #[must_use]
+    pub fn new(form: Form, owed: usize, batch: bool, primed: bool) -> (Arc<Post>, oneshot::Receiver<Head>) {
+        let (head, receiver) = oneshot::channel();
+        let state = State::Waiting { head, replies: Vec::new() };
+        (Arc::new(Post { form, batch, primed, inner: Mutex::new(Inner { state, owed }) }), receiver)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether messages beside the answer can reach the client on this POST.
+    #[must_use]
+    pub fn can_stream(&self) -> bool {
+        match &self.inner().state {
+            State::Waiting { head, .. } => self.form != Form::Json && !head.is_closed(),
+            State::Streaming(_) => true,
+            State::Lost | State::Done => false,
+        }
+    }
+
+    /// Whether the connection was lost before the head.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        match &self.inner().state {
+            State::Waiting { head, .. } => head.is_closed(),
+            State::Lost => true,
+            State::Streaming(_) | State::Done => false,
+        }
+    }
+
+    /// Turns a waiting POST into a stream; `false` if it is none and cannot become one.
+    pub fn promote(&self, open: impl FnOnce() -> Arc<Stream>) -> bool {
+        let mut inner = self.inner();
+        match std::mem::replace(&mut inner.state, State::Lost) {
+            State::Waiting { head, replies } if self.form != Form::Json && !head.is_closed() => {
+                debug_assert!(replies.is_empty(), "a POST that can be a stream collects no answers");
+                let stream = open();
+                // Position 0 of a new log is always there.
+                if let Ok(reader) = stream.attach(None, self.primed)
+                    && head.send(Head::Stream(reader)).is_ok()
+                {
+                    inner.state = State::Streaming(stream);
+                    return true;
+                }
+                false
+            }
+            other => {
+                let streaming = matches!(other, State::Streaming(_));
+                inner.state = other;
+                streaming
+            }
+        }
+    }
+
+    /// Sends something beside the answers. The caller promoted the POST before.
+    pub fn push(&self, kind: EventKind, message: &Payload) -> Delivered {
+        match &self.inner().state {
+            State::Streaming(stream) => {
+                stream.push(kind, message);
+                Delivered::Stream
+            }
+            _ => Delivered::Lost,
+        }
+    }
+
+    /// Delivers one owed answer.
+    pub fn answer(&self, reply: Reply, open: impl FnOnce() -> Arc<Stream>) -> Delivered {
+        if self.form == Form::EventStream || (self.batch && self.form == Form::Either) {
+            self.promote(open);
+        }
+        let mut inner = self.inner();
+        inner.owed = inner.owed.saturating_sub(1);
+        let last = inner.owed == 0;
+        match &mut inner.state {
+            State::Waiting { replies, .. } => replies.push(reply),
+            State::Streaming(stream) => {
+                if last {
+                    stream.finish(EventKind::Response, &reply.payload);
+                } else {
+                    stream.push(EventKind::Response, &reply.payload);
+                }
+                return Delivered::Stream;
+            }
+            State::Lost | State::Done => return Delivered::Lost,
+        }
+        if !last {
+            return Delivered::Json;
+        }
+        match std::mem::replace(&mut inner.state, State::Done) {
+            State::Waiting { head, replies } => match head.send(Head::Json(replies)) {
+                Ok(()) => Delivered::Json,
+                Err(_connection_lost) => Delivered::Lost,
+            },
+            State::Streaming(_) | State::Lost | State::Done => Delivered::Lost,
+        }
+    }
+
+    /// The connection was lost before the head: what comes has nowhere to go.
+    pub fn lose(&self) {
+        let mut inner = self.inner();
+        if matches!(inner.state, State::Waiting { .. }) {
+            inner.state = State::Lost;
+        }
+    }
+}

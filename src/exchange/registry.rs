@@ -1,0 +1,210 @@
+//! Every session of this process: found only by id, server and principal together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use dashmap::DashMap;
+use uuid::Uuid;
+
+use crate::caller::Principal;
+use crate::config;
+use crate::exchange::ledger::Ledger;
+use crate::exchange::session::Session;
+use crate::exchange::stream::Stream;
+use crate::telemetry::label::SessionEnd;
+
+/// Why no further session may be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSeat {
+    /// `sessions.max` are open, and none may be ended for this one.
+    Total,
+    /// The caller has as many as it may.
+    Principal,
+}
+
+struct Entry {
+    session: Arc<Session>,
+    _seat: Seat,
+}
+
+/// The sessions. Handles are cloned out at once; no guard of the map is held over anything else.
+pub struct Registry {
+    node: Arc<str>,
+    limits: config::Sessions,
+    ledger: Arc<Ledger>,
+    sessions: DashMap<Arc<str>, Entry>,
+    count: Arc<AtomicUsize>,
+    by_principal: Arc<DashMap<Principal, usize>>,
+}
+
+/// The right to one session, counted until it is dropped.
+pub struct Seat {
+    count: Arc<AtomicUsize>,
+    by_principal: Option<(Arc<DashMap<Principal, usize>>, Principal)>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        if let Some((counts, principal)) = &self.by_principal {
+            counts.alter(principal, |_, count| count - 1);
+            counts.remove_if(principal, |_, count| *count == 0);
+        }
+    }
+}
+
+impl Registry {
+    /// An empty registry; `node` starts every id.
+    #[must_use]
+    pub fn new(node: Arc<str>, limits: config::Sessions, ledger: Arc<Ledger>) -> Arc<Registry> {
+        Arc::new(Registry {
+            node,
+            limits,
+            ledger,
+            sessions: DashMap::new(),
+            count: Arc::default(),
+            by_principal: Arc::default(),
+        })
+    }
+
+    /// A new session id: `<node>-` and 128 random bits in hex, from a cryptographic generator
+    /// (transports, Session Management 1).
+    #[must_use]
+    pub fn mint(&self) -> Arc<str> {
+        format!("{}-{}", self.node, Uuid::from_bytes(rand::random()).simple()).into()
+    }
+
+    /// Takes a seat for a session, if need be by ending one that has long been idle: first the
+    /// caller's own. `cap` bounds the caller's own sessions; anonymous callers have none, since
+    /// they cannot be told apart.
+    ///
+    /// # Errors
+    /// See [`NoSeat`].
+    pub fn seat(&self, principal: &Principal, cap: Option<usize>) -> Result<Seat, NoSeat> {
+        let cap = cap.filter(|_| !principal.is_anonymous());
+        self.try_seat(principal, cap).or_else(|full| {
+            let own = |session: &Session| session.principal() == principal;
+            let evicted = self.evict(own) || (full == NoSeat::Total && self.evict(|_| true));
+            if evicted { self.try_seat(principal, cap) } else { Err(full) }
+        })
+    }
+
+    fn try_seat(&self, principal: &Principal, cap: Option<usize>) -> Result<Seat, NoSeat> {
+        let max = self.limits.max.unwrap_or(usize::MAX);
+        if self.count.fetch_add(1, Ordering::AcqRel) >= max {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            return Err(NoSeat::Total);
+        }
+        let mut seat = Seat { count: Arc::clone(&self.count), by_principal: None };
+        if principal.is_anonymous() {
+            return Ok(seat);
+        }
+        let mut count = self.by_principal.entry(principal.clone()).or_insert(0);
+        if cap.is_some_and(|cap| *count >= cap) {
+            return Err(NoSeat::Principal);
+        }
+        *count += 1;
+        drop(count);
+        seat.by_principal = Some((Arc::clone(&self.by_principal), principal.clone()));
+        Ok(seat)
+    }
+
+    /// Ends the admissible session that is idle longest.
+    fn evict(&self, admissible: impl Fn(&Session) -> bool) -> bool {
+        let now = Instant::now();
+        let oldest = self
+            .all()
+            .into_iter()
+            .filter(|session| admissible(session))
+            .filter_map(|session| session.evictable_since().map(|since| (since, session)))
+            .filter(|(since, _)| now.saturating_duration_since(*since) >= self.limits.evict_after)
+            .min_by_key(|(since, _)| *since);
+        match oldest {
+            Some((_, session)) => {
+                self.end(&session, SessionEnd::Pressure);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Puts a session in, which can be found once its handshake is done.
+    pub fn insert(&self, session: &Arc<Session>, seat: Seat) {
+        self.sessions.insert(Arc::clone(session.id()), Entry { session: Arc::clone(session), _seat: seat });
+    }
+
+    /// The open session with this id that belongs to this server and caller; anything else is
+    /// the same nothing.
+    #[must_use]
+    pub fn find(&self, id: &str, server: &str, principal: &Principal) -> Option<Arc<Session>> {
+        let session = Arc::clone(&self.sessions.get(id)?.session);
+        (session.server() == server && session.principal() == principal && session.is_open()).then_some(session)
+    }
+
+    /// Ends a session and forgets it.
+    pub fn end(&self, session: &Session, why: SessionEnd) {
+        self.sessions.remove(session.id().as_ref());
+        session.end(why);
+    }
+
+    /// Ends every session.
+    pub fn end_all(&self, why: SessionEnd) {
+        for session in self.all() {
+            self.end(&session, why);
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        self.sessions.iter().map(|entry| Arc::clone(&entry.session)).collect()
+    }
+
+    /// Looks at every session's clocks and ends those that are over.
+    pub fn sweep(&self, now: Instant) {
+        for session in self.all() {
+            if let Some(why) = session.sweep(now) {
+                self.end(&session, why);
+            }
+        }
+    }
+
+    /// Sessions that were opened or are being opened.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls in flight in all sessions.
+    #[must_use]
+    pub fn calls_in_flight(&self) -> usize {
+        self.all().iter().map(|session| session.calls_in_flight()).sum()
+    }
+
+    /// Makes room whenever all logs together hold too much: the one that holds most gives first.
+    pub async fn relieve(&self) {
+        loop {
+            self.ledger.exceeded.notified().await;
+            let mut streams: Vec<(usize, Arc<Stream>)> = self
+                .all()
+                .iter()
+                .flat_map(|session| session.streams())
+                .map(|stream| (stream.replay_bytes(), stream))
+                .filter(|(bytes, _)| *bytes > 0)
+                .collect();
+            streams.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+            for (bytes, stream) in streams {
+                let excess = self.ledger.excess();
+                if excess == 0 {
+                    break;
+                }
+                stream.evict(excess.min(bytes));
+            }
+        }
+    }
+}

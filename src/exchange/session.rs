@@ -1,0 +1,560 @@
+//! One session: its handshake, its calls, its streams, its end.
+//!
+//! Lock order: a POST's, then the session's, then a stream's. Nothing here calls into the
+//! conversation or a POST while holding `state`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::caller::Principal;
+use crate::config;
+use crate::exchange::account::{Account, Accounts};
+use crate::exchange::ask::{Ask, Asks};
+use crate::exchange::call::Call;
+use crate::exchange::congestion::Congestion;
+use crate::exchange::handshake::{Implementation, Introduction};
+use crate::exchange::in_band::Cause;
+use crate::exchange::post::{Post, Reply};
+use crate::exchange::stream::{Reader, Stream, StreamTerms};
+use crate::mcp::ids::Id;
+use crate::mcp::message::{Kind, Message};
+use crate::mcp::revision::Revision;
+use crate::mcp::stream_log::{Lost, Nonce, parse_event_id};
+use crate::telemetry::label::{Direction, Notice, Outcome, SessionEnd, Start, StreamKind, Unmatched};
+use crate::telemetry::{Client, ServerMetrics, SessionDigest, session_digest};
+use crate::upstream::conversation::Conversation;
+use crate::upstream::outbound::NotSent;
+use crate::upstream::participant::Participant;
+
+/// What every session of one server shares.
+pub struct SessionTerms {
+    /// The server's name.
+    pub server: Arc<str>,
+    /// `[sessions]`
+    pub limits: config::Sessions,
+    /// `timeouts` of the server.
+    pub timeouts: config::Timeouts,
+    /// How streams are kept.
+    pub streams: StreamTerms,
+    /// Told how each handshake ended and how long it took.
+    pub handshakes: Box<dyn Fn(Start, Duration) + Send + Sync>,
+    /// Where calls are counted and logged.
+    pub accounts: Arc<Accounts>,
+    /// The server's numbers.
+    pub metrics: Arc<ServerMetrics>,
+}
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// `initialize` is with the child.
+    Starting,
+    /// The child answered; the client has not confirmed.
+    Answered,
+    /// Confirmed.
+    Live,
+    /// Over.
+    Ended(SessionEnd),
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) revision: Option<Revision>,
+    pub(super) calls: HashMap<u64, Call>,
+    pub(super) asks: Asks,
+    streams: HashMap<Nonce, Arc<Stream>>,
+    /// Requests of the child's that came before the client had confirmed.
+    pub(super) early: Vec<Message>,
+    active: Instant,
+    answered: Instant,
+}
+
+/// One session. Only `exchange::registry` hands them out, to their owner.
+pub struct Session {
+    id: Arc<str>,
+    digest: SessionDigest,
+    principal: Principal,
+    pub(super) introduction: Introduction,
+    pub(super) terms: Arc<SessionTerms>,
+    pub(super) conversation: OnceLock<Arc<Conversation>>,
+    pub(super) congestion: Arc<Congestion>,
+    pub(super) standalone: Arc<Stream>,
+    confirmed: watch::Sender<bool>,
+    opened: Instant,
+    pub(super) state: Mutex<State>,
+}
+
+/// Why a stream cannot be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoStream {
+    /// No event id of ours.
+    Malformed,
+    /// Not a stream of this session, or never given out.
+    Foreign,
+    /// What followed is gone.
+    Evicted,
+}
+
+/// How long a request waits for the client's `initialized` before the gateway sends it itself.
+const CONFIRM_WAIT: Duration = Duration::from_millis(500);
+
+impl Session {
+    /// A session whose handshake is about to start.
+    #[must_use]
+    pub fn new(id: Arc<str>, principal: Principal, initialize: &Message, terms: Arc<SessionTerms>) -> Arc<Session> {
+        let congestion = Arc::new(Congestion::new());
+        let standalone = Stream::new(StreamKind::Get, terms.streams.clone(), Arc::clone(&congestion));
+        let now = Instant::now();
+        Arc::new(Session {
+            digest: session_digest(&id),
+            id,
+            principal,
+            introduction: Introduction::read(initialize),
+            terms,
+            conversation: OnceLock::new(),
+            congestion,
+            standalone,
+            confirmed: watch::Sender::new(false),
+            opened: now,
+            state: Mutex::new(State {
+                phase: Phase::Starting,
+                revision: None,
+                calls: HashMap::new(),
+                asks: Asks::default(),
+                streams: HashMap::new(),
+                early: Vec::new(),
+                active: now,
+                answered: now,
+            }),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `Mcp-Session-Id` names it.
+    #[must_use]
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// What logs call it.
+    #[must_use]
+    pub fn digest(&self) -> SessionDigest {
+        self.digest
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The server it belongs to.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.terms.server
+    }
+
+    /// What the client calls itself.
+    #[must_use]
+    pub fn client(&self) -> Option<Client<'_>> {
+        let Implementation { name, version } = &self.introduction.client;
+        (!name.is_empty()).then_some(Client { name, version })
+    }
+
+    pub(super) fn accounts(&self) -> &Accounts {
+        &self.terms.accounts
+    }
+
+    /// The negotiated revision, once there is one.
+    #[must_use]
+    pub fn revision(&self) -> Option<Revision> {
+        self.state().revision
+    }
+
+    /// The child's process id.
+    #[must_use]
+    pub fn child_pid(&self) -> Option<u32> {
+        self.conversation.get().map(|conversation| conversation.pid())
+    }
+
+    /// Whether it can be found: its handshake is done and it has not ended.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state().phase, Phase::Answered | Phase::Live)
+    }
+
+    /// Starts the handshake: `message` is the client's `initialize`.
+    pub fn start(self: &Arc<Self>, conversation: Arc<Conversation>, message: &Message, post: &Arc<Post>, account: Account) {
+        info!(event = "child_ready", server = %self.terms.server, session = %self.digest, child_pid = conversation.pid());
+        // A session starts once, so the cell is empty.
+        let _first = self.conversation.set(conversation);
+        self.call(message, post, account);
+    }
+
+    /// Sends a request to the child. Its answer, or an error in its place, goes to `post`.
+    pub fn call(self: &Arc<Self>, message: &Message, post: &Arc<Post>, account: Account) {
+        let (Some(id), Some(conversation)) = (message.id(), self.conversation.get()) else { return };
+        let number = conversation.reserve();
+        let in_flight = self.terms.metrics.call_started();
+        let mut call = Call::new(message, id, Arc::clone(post), account, in_flight);
+        call.account.sent();
+        {
+            let mut state = self.state();
+            if let Phase::Ended(_) = state.phase {
+                drop(state);
+                self.conclude(call, |id| Cause::ChildGone { sent: false }.reply(id));
+                return;
+            }
+            state.active = Instant::now();
+            state.calls.insert(number, call);
+        }
+        let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
+        if let Err(refused) = conversation.request(number, who, message) {
+            let cause = match refused {
+                NotSent::Full => Cause::Busy,
+                NotSent::Memory => Cause::Memory,
+                NotSent::Closed => Cause::ChildGone { sent: false },
+            };
+            let call = self.state().calls.remove(&number);
+            if let Some(call) = call {
+                self.conclude(call, |id| cause.reply(id));
+            }
+        }
+    }
+
+    /// Gives a call its answer; the one way a call ends.
+    pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
+        let reply = reply(&call.id);
+        call.account.answered(&reply);
+        let delivered = call.post.answer(reply, || self.open_stream());
+        call.account.delivered(delivered, self);
+    }
+
+    /// A new stream for a POST.
+    pub(super) fn open_stream(&self) -> Arc<Stream> {
+        let stream = Stream::new(StreamKind::Post, self.terms.streams.clone(), Arc::clone(&self.congestion));
+        let mut state = self.state();
+        if let Phase::Ended(_) = state.phase {
+            drop(state);
+            return stream;
+        }
+        state.streams.insert(stream.nonce(), Arc::clone(&stream));
+        drop(state);
+        stream
+    }
+
+    /// Makes a waiting POST a stream now.
+    pub fn promote(&self, post: &Post) {
+        post.promote(|| self.open_stream());
+    }
+
+    /// Passes a notification of the client's on, or acts on it.
+    ///
+    /// # Errors
+    /// When it could not be queued.
+    pub fn tell(&self, message: &Message) -> Result<(), NotSent> {
+        self.touch();
+        let Some(conversation) = self.conversation.get() else { return Err(NotSent::Closed) };
+        let kind = match message.method() {
+            "notifications/initialized" => {
+                self.confirm();
+                return Ok(());
+            }
+            "notifications/cancelled" => {
+                self.cancel(message);
+                return Ok(());
+            }
+            "notifications/progress" => Notice::Progress,
+            _ => Notice::Other,
+        };
+        self.terms.metrics.notification(Direction::ToChild, kind);
+        conversation.notify(message)
+    }
+
+    /// Ends every call of this session that has the id the client names: with equal ids in flight
+    /// it cannot be told which was meant.
+    fn cancel(&self, message: &Message) {
+        self.terms.metrics.notification(Direction::ToChild, Notice::Cancelled);
+        let Some(named) = message.id_at(message.fields().request_id) else { return };
+        let taken: Vec<(u64, Call)> = {
+            let mut state = self.state();
+            // `initialize` must not be cancelled (cancellation, Behavior Requirements).
+            if state.phase == Phase::Starting {
+                return;
+            }
+            let numbers: Vec<u64> = state.calls.iter().filter(|(_, call)| call.id == named).map(|(number, _)| *number).collect();
+            numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
+        };
+        for (number, call) in taken {
+            if let Some(conversation) = self.conversation.get() {
+                conversation.cancel(number, Some(message), "cancelled");
+            }
+            self.conclude(call, |id| Cause::Cancelled.reply(id));
+        }
+    }
+
+    /// Takes the client's answer to a request of the child's. Whoever asks for nothing gets
+    /// nothing: an answer nobody awaits is dropped.
+    ///
+    /// # Errors
+    /// When it could not be queued.
+    pub fn respond(&self, message: &Message) -> Result<(), NotSent> {
+        self.touch();
+        let ask = message.id().and_then(|id| self.take_ask(&id));
+        match (ask, self.conversation.get()) {
+            (Some(ask), Some(conversation)) => {
+                self.accounts().asked(&ask, self, ask.since.elapsed(), outcome_of(message));
+                conversation.respond(&ask.id, message)
+            }
+            _ => {
+                self.terms.metrics.unmatched(Unmatched::Client);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the wait for a client's answer; the calls' clocks run on once none is awaited.
+    pub(super) fn take_ask(&self, id: &Id) -> Option<Ask> {
+        let now = Instant::now();
+        let mut state = self.state();
+        let ask = state.asks.take(id)?;
+        state.resume_clocks(now);
+        Some(ask)
+    }
+
+    pub(super) fn touch(&self) {
+        self.state().active = Instant::now();
+    }
+
+    /// The child answered `initialize`; from here on the session can be found.
+    pub(super) fn admit(&self, revision: Revision) {
+        let mut state = self.state();
+        if state.phase == Phase::Starting {
+            state.phase = Phase::Answered;
+            state.revision = Some(revision);
+            state.answered = Instant::now();
+            state.active = state.answered;
+            drop(state);
+            self.terms.metrics.session_opened(revision.name());
+            info!(
+                event = "session_open", server = %self.terms.server, session = %self.digest, principal = %self.principal,
+                client = %self.introduction.client.name, protocol = revision.name(), child_pid = self.child_pid(),
+            );
+        }
+    }
+
+    /// Sends `initialized` to the child, once, and then what it asked too early.
+    fn confirm(&self) {
+        let early = {
+            let mut state = self.state();
+            if state.phase != Phase::Answered {
+                return;
+            }
+            state.phase = Phase::Live;
+            std::mem::take(&mut state.early)
+        };
+        if let Some(conversation) = self.conversation.get() {
+            conversation.confirm_initialized();
+        }
+        self.confirmed.send_replace(true);
+        for message in early {
+            self.ask(message);
+        }
+    }
+
+    /// Holds a request until the child knows that the client is initialized: clients send both at
+    /// once, on connections that may overtake each other.
+    pub async fn confirmed(&self) {
+        if *self.confirmed.borrow() {
+            return;
+        }
+        let mut confirmed = self.confirmed.subscribe();
+        if tokio::time::timeout(CONFIRM_WAIT, confirmed.wait_for(|confirmed| *confirmed)).await.is_err() {
+            self.confirm();
+        }
+    }
+
+    /// Opens the standalone stream; one that is open already is taken over.
+    #[must_use]
+    pub fn listen(&self) -> Option<Reader> {
+        self.touch();
+        let primed = self.revision().is_some_and(Revision::primes_streams);
+        self.standalone.attach(None, primed).ok()
+    }
+
+    /// Continues the stream an event id names, behind that event.
+    ///
+    /// # Errors
+    /// When there is no such stream or position any more.
+    pub fn resume(&self, event_id: &[u8]) -> Result<Reader, NoStream> {
+        self.touch();
+        let (nonce, position) = parse_event_id(event_id).ok_or(NoStream::Malformed)?;
+        let stream = if nonce == self.standalone.nonce() {
+            Arc::clone(&self.standalone)
+        } else {
+            self.state().streams.get(&nonce).cloned().ok_or(NoStream::Foreign)?
+        };
+        stream.attach(Some(position), false).map_err(|lost| match lost {
+            Lost::Evicted => NoStream::Evicted,
+            Lost::Future => NoStream::Foreign,
+        })
+    }
+
+    /// Ends the session: every call gets an error, every stream its end, the child its stop.
+    /// Only the first call does anything.
+    pub fn end(&self, why: SessionEnd) {
+        let (calls, streams, was_open) = {
+            let mut state = self.state();
+            let was_open = match state.phase {
+                Phase::Ended(_) => return,
+                Phase::Starting => false,
+                Phase::Answered | Phase::Live => true,
+            };
+            state.phase = Phase::Ended(why);
+            state.early.clear();
+            (std::mem::take(&mut state.calls), std::mem::take(&mut state.streams), was_open)
+        };
+        let cause = match why {
+            SessionEnd::ChildGone => Cause::ChildGone { sent: true },
+            SessionEnd::Drain => Cause::Draining,
+            _ => Cause::SessionEnded,
+        };
+        for (number, call) in calls {
+            if let Some(conversation) = self.conversation.get() {
+                conversation.cancel(number, None, "session ended");
+            }
+            self.conclude(call, |id| cause.reply(id));
+        }
+        for stream in streams.into_values() {
+            stream.end();
+        }
+        self.standalone.discard();
+        self.confirmed.send_replace(true);
+        if let Some(conversation) = self.conversation.get() {
+            conversation.close();
+        }
+        if was_open {
+            let age = self.opened.elapsed();
+            self.terms.metrics.session_closed(why, age);
+            info!(
+                event = "session_close", server = %self.terms.server, session = %self.digest, principal = %self.principal,
+                reason = why.as_str(), age_s = age.as_secs(),
+            );
+        }
+    }
+
+    /// Looks at every clock. Gives the reason if the session is over.
+    pub fn sweep(self: &Arc<Self>, now: Instant) -> Option<SessionEnd> {
+        self.expire_asks(now);
+        self.expire_calls(now);
+        let limits = &self.terms.limits;
+        let passed = |since: Instant, limit: Option<Duration>| limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit);
+        let mut state = self.state();
+        state.streams.retain(|_, stream| !stream.is_expired(now));
+        if state.is_busy() || self.standalone.is_read() || state.streams.values().any(|stream| stream.is_read()) {
+            state.active = now;
+        }
+        match state.phase {
+            Phase::Ended(why) => Some(why),
+            Phase::Starting => None,
+            _ if passed(self.opened, limits.absolute) => Some(SessionEnd::Absolute),
+            Phase::Answered if passed(state.answered, Some(limits.uninitialized)) => Some(SessionEnd::Uninitialized),
+            _ if passed(state.active, limits.idle) => Some(SessionEnd::Idle),
+            _ => None,
+        }
+    }
+
+    fn expire_calls(self: &Arc<Self>, now: Instant) {
+        let over: Vec<(u64, Call)> = {
+            let mut state = self.state();
+            if !state.asks.is_empty() {
+                return;
+            }
+            let start = self.terms.timeouts.start;
+            let starting = state.phase == Phase::Starting;
+            let numbers: Vec<u64> = state
+                .calls
+                .iter()
+                .filter(|(_, call)| {
+                    if starting {
+                        now.saturating_duration_since(call.account.started()) >= start
+                    } else {
+                        call.clock.is_over(now, &self.terms.timeouts)
+                    }
+                })
+                .map(|(number, _)| *number)
+                .collect();
+            numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
+        };
+        for (number, call) in over {
+            let starting = self.state().phase == Phase::Starting;
+            if let Some(conversation) = self.conversation.get() {
+                conversation.cancel(number, None, "timed out");
+                conversation.check_alive();
+            }
+            self.conclude(call, |id| Cause::Timeout.reply(id));
+            if starting {
+                (self.terms.handshakes)(Start::Timeout, self.terms.timeouts.start);
+                self.end(SessionEnd::ChildGone);
+            }
+        }
+    }
+
+    /// Whether it may be ended to make room, and since when it is idle: nothing in flight, no open
+    /// stream, nothing undelivered.
+    #[must_use]
+    pub fn evictable_since(&self) -> Option<Instant> {
+        if self.standalone.is_read() || self.standalone.has_unwritten() {
+            return None;
+        }
+        let state = self.state();
+        let open = matches!(state.phase, Phase::Answered | Phase::Live);
+        let quiet = !state.is_busy() && !state.streams.values().any(|stream| stream.is_read() || stream.has_unwritten());
+        (open && quiet).then_some(state.active)
+    }
+
+    /// Every stream, for whoever must find the one that holds most.
+    #[must_use]
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        let mut streams: Vec<Arc<Stream>> = self.state().streams.values().cloned().collect();
+        streams.push(Arc::clone(&self.standalone));
+        streams
+    }
+
+    /// Calls in flight.
+    #[must_use]
+    pub fn calls_in_flight(&self) -> usize {
+        self.state().calls.len()
+    }
+}
+
+impl State {
+    fn is_busy(&self) -> bool {
+        !self.calls.is_empty() || !self.asks.is_empty()
+    }
+
+    /// Once no answer of the client's is awaited, the calls' clocks run on from here.
+    pub(super) fn resume_clocks(&mut self, now: Instant) {
+        if let Some(waited) = self.asks.waited(now) {
+            for call in self.calls.values_mut() {
+                call.clock.pause(waited);
+            }
+        }
+    }
+}
+
+/// How a call ended, by what its child answered.
+pub(super) fn outcome_of(message: &Message) -> Outcome {
+    match message.kind() {
+        Kind::Error => Outcome::RpcError,
+        _ if message.is_tool_error() => Outcome::ToolError,
+        _ => Outcome::Ok,
+    }
+}

@@ -1,0 +1,302 @@
+//! One SSE stream of a session: its log, and the one reader that may be attached to it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::exchange::congestion::Congestion;
+use crate::exchange::ledger::{Holding, Ledger};
+use crate::mcp::payload::Payload;
+use crate::mcp::stream_log::{Bounds, EventKind, Lost, Next, Nonce, StreamLog, priming_event};
+use crate::telemetry::label::{Eviction, StreamCut, StreamKind};
+use crate::telemetry::{ServerMetrics, StreamGauge};
+
+/// What every stream of a session is built with.
+#[derive(Clone)]
+pub struct StreamTerms {
+    /// What a log may keep.
+    pub bounds: Bounds,
+    /// How long an ended stream is kept.
+    pub age: Duration,
+    /// `retry` told to clients.
+    pub retry: Duration,
+    /// Where all logs are accounted.
+    pub ledger: Arc<Ledger>,
+    /// The server's numbers.
+    pub metrics: Arc<ServerMetrics>,
+}
+
+struct State {
+    log: StreamLog,
+    reader: Option<Slot>,
+    /// Numbers the readers, so that one that was replaced finds out.
+    epoch: u64,
+    full: bool,
+    settled: Holding,
+}
+
+/// The place of the one reader.
+#[derive(Default)]
+struct Slot {
+    waker: Option<Waker>,
+}
+
+/// A stream. The log outlives its readers.
+pub struct Stream {
+    kind: StreamKind,
+    nonce: Nonce,
+    terms: StreamTerms,
+    congestion: Arc<Congestion>,
+    state: Mutex<State>,
+}
+
+/// What a reader gets.
+#[derive(Debug)]
+pub enum Event {
+    /// Bytes of whole events.
+    Bytes(Payload),
+    /// The stream ended.
+    End,
+    /// Somebody else reads the stream now.
+    TakenOver,
+    /// Events are missing; the client must find out by resuming.
+    Gap,
+}
+
+impl Stream {
+    /// An empty stream.
+    #[must_use]
+    pub fn new(kind: StreamKind, terms: StreamTerms, congestion: Arc<Congestion>) -> Arc<Stream> {
+        let nonce = Nonce::from_bits(rand::random());
+        Arc::new(Stream {
+            kind,
+            nonce,
+            terms,
+            congestion,
+            state: Mutex::new(State {
+                log: StreamLog::new(nonce),
+                reader: None,
+                epoch: 0,
+                full: false,
+                settled: Holding::default(),
+            }),
+        })
+    }
+
+    /// Its name within the session.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends an event and wakes the reader.
+    pub fn push(&self, kind: EventKind, message: &Payload) {
+        self.change(|state| state.log.push(kind, message));
+    }
+
+    /// Marks that nothing follows.
+    pub fn end(&self) {
+        self.change(|state| state.log.end(Instant::now()));
+    }
+
+    /// Appends the last event and ends the stream.
+    pub fn finish(&self, kind: EventKind, message: &Payload) {
+        self.change(|state| {
+            state.log.push(kind, message);
+            state.log.end(Instant::now());
+        });
+    }
+
+    /// Ends the stream and forgets everything.
+    pub fn discard(&self) {
+        self.change(|state| {
+            state.log = StreamLog::new(self.nonce);
+            state.log.end(Instant::now());
+        });
+    }
+
+    fn change(&self, apply: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        apply(&mut state);
+        let evicted = self.settle(&mut state);
+        let waker = state.reader.as_mut().and_then(|slot| slot.waker.take());
+        drop(state);
+        if evicted > 0 {
+            self.terms.ledger.metrics().replay_evicted(Eviction::Bytes, evicted as u64);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Brings bounds, congestion and accounts in line with the log after any change.
+    fn settle(&self, state: &mut State) -> usize {
+        let live = state.reader.is_some();
+        let evicted = state.log.trim(&self.terms.bounds, live);
+        let full = live && state.log.is_full(&self.terms.bounds);
+        if full != state.full {
+            state.full = full;
+            if full { self.congestion.enter() } else { self.congestion.leave() }
+        }
+        let bytes = state.log.bytes();
+        let holding = Holding {
+            bytes,
+            replay_bytes: if live { bytes - state.log.unwritten_bytes() } else { bytes },
+            events: state.log.len(),
+        };
+        self.terms.ledger.settle(state.settled, holding);
+        state.settled = holding;
+        evicted
+    }
+
+    /// Whether a reader is attached.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.state().reader.is_some()
+    }
+
+    /// Whether something waits that no reader was handed yet.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        self.state().log.has_unwritten()
+    }
+
+    /// Bytes kept for resumes only.
+    #[must_use]
+    pub fn replay_bytes(&self) -> usize {
+        self.state().settled.replay_bytes
+    }
+
+    /// Drops about `wanted` bytes that are kept for resumes only; gives what was dropped.
+    pub fn evict(&self, wanted: usize) -> usize {
+        let (mut bytes, mut events) = (0, 0);
+        self.change(|state| {
+            let before = state.log.bytes();
+            while before - state.log.bytes() < wanted {
+                let unread = state.reader.is_some() && !state.log.first_is_written();
+                if unread || !state.log.drop_first() {
+                    break;
+                }
+                events += 1;
+            }
+            bytes = before - state.log.bytes();
+        });
+        self.terms.ledger.metrics().replay_evicted(Eviction::Total, events);
+        bytes
+    }
+
+    /// Whether the stream ended longer ago than it is kept.
+    #[must_use]
+    pub fn is_expired(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.reader.is_none()
+            && state.log.ended().is_some_and(|ended| now.saturating_duration_since(ended) >= self.terms.age)
+    }
+
+    /// Attaches a reader behind `cursor`, or behind what was handed out before. A reader that was
+    /// there is told to stop.
+    ///
+    /// # Errors
+    /// When the position is not there.
+    pub fn attach(self: &Arc<Self>, cursor: Option<u64>, primed: bool) -> Result<Reader, Lost> {
+        let mut state = self.state();
+        if let Some(cursor) = cursor {
+            state.log.check(cursor)?;
+        }
+        let cursor = cursor.unwrap_or_else(|| state.log.unread());
+        state.epoch += 1;
+        let epoch = state.epoch;
+        let before = state.reader.replace(Slot::default());
+        self.settle(&mut state);
+        drop(state);
+        if let Some(waker) = before.and_then(|slot| slot.waker) {
+            waker.wake();
+        }
+        let prelude = primed.then(|| priming_event(self.nonce, self.terms.retry));
+        let gauge = self.terms.metrics.stream_opened(self.kind);
+        Ok(Reader { stream: Arc::clone(self), epoch, cursor, prelude, events: 0, _gauge: gauge })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.terms.ledger.settle(state.settled, Holding::default());
+        if state.full {
+            self.congestion.leave();
+        }
+    }
+}
+
+/// The one reader of a stream; dropping it leaves the log for a resume.
+pub struct Reader {
+    stream: Arc<Stream>,
+    epoch: u64,
+    cursor: u64,
+    prelude: Option<Bytes>,
+    events: u64,
+    _gauge: StreamGauge,
+}
+
+impl Reader {
+    /// What comes next. Level-triggered: the log is compared with the cursor under the same lock
+    /// that appends, so no wake-up can be missed.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        if let Some(prelude) = self.prelude.take() {
+            return Poll::Ready(Event::Bytes(Payload::whole(prelude)));
+        }
+        let mut state = self.stream.state();
+        if state.epoch != self.epoch {
+            return Poll::Ready(Event::TakenOver);
+        }
+        match state.log.read(self.cursor) {
+            Next::Event(frame) => {
+                self.cursor += 1;
+                self.events += 1;
+                self.stream.settle(&mut state);
+                Poll::Ready(Event::Bytes(frame))
+            }
+            Next::End => Poll::Ready(Event::End),
+            Next::Gap => Poll::Ready(Event::Gap),
+            Next::Pending => {
+                if let Some(slot) = state.reader.as_mut() {
+                    slot.waker = Some(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Events handed out so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Pause a client is asked to make before it comes back.
+    #[must_use]
+    pub fn retry(&self) -> Duration {
+        self.stream.terms.retry
+    }
+
+    /// Counts why the connection is cut.
+    pub fn cut(&self, reason: StreamCut) {
+        self.stream.terms.metrics.stream_cut(reason);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.stream.state();
+        if state.epoch == self.epoch {
+            state.reader = None;
+            self.stream.settle(&mut state);
+        }
+    }
+}

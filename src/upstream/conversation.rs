@@ -1,0 +1,501 @@
+//! The dialogue with one child over its pipes: whose id is whose, and what came back for whom.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::budget::Budget;
+use crate::config::Queue;
+use crate::mcp::ids::{Id, push_u64};
+use crate::mcp::message::{Fault, FaultKind, Kind, Message, recover_id};
+use crate::mcp::scan::Author;
+use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
+use crate::telemetry::ServerMetrics;
+use crate::upstream::lease::Lease;
+use crate::upstream::exit::Exit;
+use crate::upstream::line::{Line, LineSplitter};
+use crate::upstream::outbound::{NotSent, Outbound, Sender};
+use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
+
+/// What a conversation is built with.
+#[derive(Clone)]
+pub struct Terms {
+    /// The server's name, for logs.
+    pub server: Arc<str>,
+    /// Bounds of the way to the child.
+    pub queue: Queue,
+    /// Bytes of one line of the child.
+    pub line_bytes: usize,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
+    /// The server's numbers.
+    pub metrics: Arc<ServerMetrics>,
+}
+
+/// How long the pipe of an exited child is read on while somebody else still holds it.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// A line that has not ended after this many times its limit ends the child.
+const RUNAWAY: usize = 4;
+
+/// How long a child that let a call time out may take to answer a ping.
+const PING_WAIT: Duration = Duration::from_secs(30);
+
+struct Waiting {
+    who: Arc<dyn Participant>,
+    /// The progress token its owner gave, if any.
+    token: Option<Id>,
+}
+
+#[derive(Default)]
+struct Inflight {
+    calls: HashMap<u64, Waiting>,
+    /// The ping that must be answered by then, if one is out.
+    ping: Option<u64>,
+    gone: Option<Gone>,
+}
+
+/// One conversation. Dropping the last handle closes it.
+pub struct Conversation {
+    terms: Terms,
+    pid: u32,
+    outbound: Arc<Outbound>,
+    /// Child-side ids are never reused, so a late answer can never reach a later request.
+    next_id: AtomicU64,
+    inflight: Mutex<Inflight>,
+    participant: Weak<dyn Participant>,
+    /// The first line that was no message, for whoever explains a failed start.
+    first_bad_line: OnceLock<String>,
+    running: Mutex<Option<Running>>,
+}
+
+/// What lives as long as the conversation does; tasks end before the lease goes back.
+struct Running {
+    tasks: JoinSet<()>,
+    lease: Lease,
+}
+
+impl Conversation {
+    /// Starts talking to a leased child. `None` if its pipes were taken before.
+    #[must_use]
+    pub fn start(mut lease: Lease, terms: Terms, participant: Weak<dyn Participant>) -> Option<Arc<Conversation>> {
+        let (stdin, stdout) = lease.take_pipes()?;
+        let outbound =
+            Arc::new(Outbound::new(stdin, terms.queue.clone(), Arc::clone(&terms.budget), Arc::clone(&terms.metrics)));
+        let conversation = Arc::new(Conversation {
+            pid: lease.pid(),
+            outbound: Arc::clone(&outbound),
+            next_id: AtomicU64::new(1),
+            inflight: Mutex::default(),
+            participant,
+            first_bad_line: OnceLock::new(),
+            running: Mutex::new(None),
+            terms,
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write(Arc::downgrade(&conversation), outbound));
+        tasks.spawn(read(Arc::downgrade(&conversation), stdout, lease.exit()));
+        *conversation.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Running { tasks, lease });
+        Some(conversation)
+    }
+
+    fn inflight(&self) -> MutexGuard<'_, Inflight> {
+        // Every critical section leaves the map whole, so a panic elsewhere does not spoil it.
+        self.inflight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The child's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
+    #[must_use]
+    pub fn reserve(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a request under a reserved id; `who` gets exactly one answer.
+    ///
+    /// # Errors
+    /// When it was not sent; then there is no answer, and the child saw nothing.
+    pub fn request(&self, call: u64, who: Arc<dyn Participant>, message: &Message) -> Result<(), NotSent> {
+        let token = message.id_at(message.fields().token);
+        {
+            let mut inflight = self.inflight();
+            if inflight.gone.is_some() {
+                return Err(NotSent::Closed);
+            }
+            inflight.calls.insert(call, Waiting { who, token });
+        }
+        let sent = self.outbound.send(Sender::Client, Some(call), |line| message.write_request(call, line));
+        // If the child went in between, the call is answered by `end` and counts as sent.
+        if sent.is_err() && self.inflight().calls.remove(&call).is_none() {
+            return Ok(());
+        }
+        sent
+    }
+
+    /// Passes a client's notification on.
+    ///
+    /// # Errors
+    /// When it was not sent.
+    pub fn notify(&self, message: &Message) -> Result<(), NotSent> {
+        self.outbound.send(Sender::Client, None, |line| message.write_notification(None, line))
+    }
+
+    /// Passes a client's answer to a request of the child's on.
+    ///
+    /// # Errors
+    /// When it was not sent; the child then got an error for it, or will never read again.
+    pub fn respond(&self, id: &Id, message: &Message) -> Result<(), NotSent> {
+        let sent = self.outbound.send(Sender::Client, None, |line| message.write_response(id, line));
+        if sent.is_err() {
+            self.refuse(id, -32603, "the client's answer could not be queued");
+        }
+        sent
+    }
+
+    /// Answers a request of the child's with an error. `text` is ours and needs no escaping.
+    pub fn refuse(&self, id: &Id, code: i32, text: &'static str) {
+        let _closed = self.outbound.send(Sender::Gateway, None, |line| {
+            line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+            line.extend_from_slice(id.raw());
+            line.extend_from_slice(format!(",\"error\":{{\"code\":{code},\"message\":\"{text}\"}}}}\n").as_bytes());
+        });
+    }
+
+    /// Sends `notifications/initialized`.
+    pub fn confirm_initialized(&self) {
+        let _closed = self.outbound.send(Sender::Gateway, None, |line| {
+            line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        });
+    }
+
+    /// Ends the wait for a call: takes it back if it is still queued, else tells the child, with
+    /// the client's own notification where there is one. An answer that comes later is dropped.
+    pub fn cancel(&self, call: u64, notification: Option<&Message>, reason: &'static str) {
+        if self.inflight().calls.remove(&call).is_none() || self.outbound.take_back(call) {
+            return;
+        }
+        let _closed = self.outbound.send(Sender::Gateway, None, |line| match notification {
+            Some(message) => message.write_notification(Some(call), line),
+            None => {
+                line.extend_from_slice(
+                    b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":",
+                );
+                push_u64(line, call);
+                line.extend_from_slice(format!(",\"reason\":\"{reason}\"}}}}\n").as_bytes());
+            }
+        });
+    }
+
+    /// After a call timed out: asks whether anybody is still there, and ends a child that is not.
+    pub fn check_alive(self: &Arc<Self>) {
+        let ping = self.reserve();
+        {
+            let mut inflight = self.inflight();
+            if inflight.ping.is_some() || inflight.gone.is_some() {
+                return;
+            }
+            inflight.ping = Some(ping);
+        }
+        let sent = self.outbound.send(Sender::Gateway, None, |line| {
+            line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+            push_u64(line, ping);
+            line.extend_from_slice(b",\"method\":\"ping\"}\n");
+        });
+        if sent.is_err() {
+            self.inflight().ping = None;
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        if let Some(running) = self.running().as_mut() {
+            running.tasks.spawn(async move {
+                tokio::time::sleep(PING_WAIT).await;
+                if let Some(conversation) = weak.upgrade() && conversation.inflight().ping == Some(ping) {
+                    conversation.end(Gone::Hung);
+                }
+            });
+        }
+    }
+
+    /// The first line that was no message, cut; text of the child's, for the operator only.
+    #[must_use]
+    pub fn first_bad_line(&self) -> Option<&str> {
+        self.first_bad_line.get().map(String::as_str)
+    }
+
+    /// How the child ended, once it does, within `patience`.
+    pub async fn wait_for_exit(&self, patience: Duration) -> Option<Exit> {
+        let mut exit = self.running().as_ref().map(|running| running.lease.exit())?;
+        let _still_running = tokio::time::timeout(patience, exit.wait_for(Option::is_some)).await;
+        exit.borrow().clone()
+    }
+
+    /// The child's last lines on stderr so far.
+    #[must_use]
+    pub fn last_lines(&self) -> Arc<[String]> {
+        self.running().as_ref().map_or_else(|| Arc::from([]), |running| running.lease.last_lines())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the conversation from our side: nothing more is written, read or delivered, and the
+    /// lease goes back.
+    pub fn close(&self) {
+        self.outbound.close();
+        let waiting = {
+            let mut inflight = self.inflight();
+            inflight.gone.get_or_insert(Gone::Closed);
+            std::mem::take(&mut inflight.calls)
+        };
+        drop(waiting);
+        drop(self.running().take());
+    }
+
+    /// The child is gone: answers what is in flight, then tells the participant, once.
+    fn end(&self, gone: Gone) {
+        self.outbound.close();
+        let waiting = {
+            let mut inflight = self.inflight();
+            if inflight.gone.is_some() {
+                return;
+            }
+            inflight.gone = Some(gone);
+            std::mem::take(&mut inflight.calls)
+        };
+        let blame = match gone {
+            Gone::Hung => Some(ChildExit::Hang),
+            Gone::Protocol => Some(ChildExit::Protocol),
+            Gone::Exited | Gone::Closed => None,
+        };
+        if let (Some(blame), Some(running)) = (blame, self.running().as_mut()) {
+            running.lease.blame(blame);
+        }
+        for (call, waiting) in waiting {
+            waiting.who.answer(call, Answer::Lost(Loss::ChildGone));
+        }
+        if let Some(participant) = self.participant() {
+            participant.gone(gone);
+        }
+    }
+
+    fn participant(&self) -> Option<Arc<dyn Participant>> {
+        self.participant.upgrade()
+    }
+
+    fn take_line(&self, line: Line) {
+        match line {
+            Line::Whole(text) => self.take_text(text),
+            Line::TooLong { head, .. } => self.take_too_long(&head),
+            Line::Torn { .. } => self.bad_line(BadLine::Torn, &[]),
+        }
+    }
+
+    fn take_text(&self, text: Bytes) {
+        self.terms.metrics.pipe_bytes(Direction::ToClient, text.len() + 1);
+        match Message::parse(text.clone(), Author::Child) {
+            Ok(message) => self.take_message(message),
+            Err(Fault { kind: FaultKind::Array, .. }) => self.take_batch(&text),
+            Err(fault) => self.take_fault(&fault, &text),
+        }
+    }
+
+    /// A child of 2025-03-26 may write batches (base protocol, Batching).
+    fn take_batch(&self, text: &Bytes) {
+        let parts = Message::parse_batch(text, Author::Child).unwrap_or_default();
+        if parts.iter().all(Result::is_err) {
+            self.bad_line(BadLine::NotMessage, text);
+            return;
+        }
+        for part in parts {
+            match part {
+                Ok(message) => self.take_message(message),
+                Err(fault) => self.take_fault(&fault, text),
+            }
+        }
+    }
+
+    fn take_message(&self, message: Message) {
+        match message.kind() {
+            Kind::Result | Kind::Error => self.take_answer(message),
+            Kind::Request if message.method() == "ping" => self.answer_ping(&message),
+            Kind::Request => {
+                if let Some(participant) = self.participant() {
+                    participant.request(message);
+                }
+            }
+            Kind::Notification => self.take_notification(message),
+        }
+    }
+
+    fn take_answer(&self, message: Message) {
+        let call = message.numeric_id();
+        let waiting = call.and_then(|call| {
+            let mut inflight = self.inflight();
+            if inflight.ping == Some(call) {
+                inflight.ping = None;
+                return Some(None);
+            }
+            inflight.calls.remove(&call).map(Some)
+        });
+        match (call, waiting) {
+            (Some(call), Some(Some(waiting))) => waiting.who.answer(call, Answer::Message(message)),
+            (_, Some(None)) => {}
+            _ => self.terms.metrics.unmatched(Unmatched::Child),
+        }
+    }
+
+    fn answer_ping(&self, message: &Message) {
+        let Some(id) = message.id() else { return };
+        let _closed = self.outbound.send(Sender::Gateway, None, |line| {
+            line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+            line.extend_from_slice(id.raw());
+            line.extend_from_slice(b",\"result\":{}}\n");
+        });
+    }
+
+    fn take_notification(&self, message: Message) {
+        let Some(participant) = self.participant() else { return };
+        if message.method() != "notifications/progress" {
+            participant.notification(message, None);
+            return;
+        }
+        let owner = message.id_at(message.fields().progress_of).and_then(|token| token.as_u64()).and_then(|call| {
+            let inflight = self.inflight();
+            let token = inflight.calls.get(&call)?.token.clone()?;
+            Some(Owner { call, token })
+        });
+        match owner {
+            Some(owner) => participant.notification(message, Some(owner)),
+            None => self.terms.metrics.notification_dropped(Dropped::NoRequest),
+        }
+    }
+
+    /// A line that is no message still ends the call it names.
+    fn take_fault(&self, fault: &Fault, text: &[u8]) {
+        let reason = match fault.kind {
+            FaultKind::NotUtf8 => BadLine::NotUtf8,
+            FaultKind::NotJson => BadLine::NotJson,
+            FaultKind::TooDeep => BadLine::TooDeep,
+            FaultKind::Duplicate => BadLine::Duplicate,
+            FaultKind::Array | FaultKind::NotMessage | FaultKind::BadId => BadLine::NotMessage,
+        };
+        self.bad_line(reason, text);
+        let id = fault.id.clone().or_else(|| recover_id(&Bytes::copy_from_slice(text)));
+        if let Some(call) = id.and_then(|id| id.as_u64()) {
+            self.fail(call, Loss::BadLine);
+        }
+    }
+
+    fn take_too_long(&self, head: &Bytes) {
+        self.bad_line(BadLine::TooLong, head);
+        match recover_id(head).and_then(|id| id.as_u64()) {
+            Some(call) => self.fail(call, Loss::TooLarge),
+            None => {
+                // Whose answer it was cannot be known before its end, which may never come.
+                let calls: Vec<u64> = self.inflight().calls.keys().copied().collect();
+                for call in calls {
+                    self.fail(call, Loss::TooLarge);
+                }
+            }
+        }
+    }
+
+    fn fail(&self, call: u64, loss: Loss) {
+        let waiting = self.inflight().calls.remove(&call);
+        if let Some(waiting) = waiting {
+            waiting.who.answer(call, Answer::Lost(loss));
+        }
+    }
+
+    fn bad_line(&self, reason: BadLine, text: &[u8]) {
+        self.terms.metrics.bad_line(reason);
+        let shown = String::from_utf8_lossy(&text[..text.len().min(256)]);
+        self.first_bad_line.get_or_init(|| shown.clone().into_owned());
+        warn!(event = "child_bad_line", server = %self.terms.server, child_pid = self.pid, reason = reason.as_str(), line = %shown);
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
+    outbound.write_queued().await;
+    if let Some(conversation) = conversation.upgrade() {
+        conversation.end(Gone::Closed);
+    }
+}
+
+async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
+    let Some(line_bytes) = conversation.upgrade().map(|conversation| conversation.terms.line_bytes) else { return };
+    let mut splitter = LineSplitter::new(line_bytes);
+    let mut buffer = BytesMut::with_capacity(LineSplitter::READ_BYTES);
+    // Bytes read since a line was given up as too long, until the next line.
+    let mut runaway: Option<usize> = None;
+    let gone = loop {
+        while let Some(line) = splitter.next(&mut buffer) {
+            let Some(conversation) = conversation.upgrade() else { return };
+            runaway = matches!(line, Line::TooLong { .. }).then_some(0);
+            conversation.take_line(line);
+            wait_for_room(conversation).await;
+        }
+        if runaway.is_some_and(|bytes| bytes > line_bytes.saturating_mul(RUNAWAY)) {
+            break Gone::Protocol;
+        }
+        buffer.reserve(LineSplitter::READ_BYTES);
+        let dead = exit.borrow().is_some();
+        let read = tokio::select! {
+            biased;
+            read = stdout.read_buf(&mut buffer) => read,
+            // What the child wrote before it ended is read first; then its pipe may still be
+            // held open by a grandchild, which must not keep the session alive.
+            () = last_words(&mut exit, dead) => {
+                if dead { break Gone::Exited } else { continue }
+            }
+        };
+        match read {
+            Ok(0) | Err(_) => {
+                if let (Some(line), Some(conversation)) = (splitter.finish(&mut buffer), conversation.upgrade()) {
+                    conversation.take_line(line);
+                }
+                break if exit.borrow().is_some() { Gone::Exited } else { Gone::Closed };
+            }
+            Ok(bytes) => runaway = runaway.map(|before| before + bytes),
+        }
+    };
+    if let Some(conversation) = conversation.upgrade() {
+        conversation.end(gone);
+    }
+}
+
+async fn last_words(exit: &mut watch::Receiver<Option<Exit>>, dead: bool) {
+    if dead {
+        tokio::time::sleep(LAST_WORDS).await;
+    } else {
+        // An error means that the watcher is gone, which happens with the child only.
+        let _gone = exit.wait_for(Option::is_some).await;
+    }
+}
+
+/// Stops reading while the participant's reader is too far behind.
+async fn wait_for_room(conversation: Arc<Conversation>) {
+    let Some(mut congestion) = conversation.participant().and_then(|participant| participant.congestion()) else { return };
+    drop(conversation);
+    let _ended = congestion.wait_for(|congested| !congested).await;
+}

@@ -1,0 +1,275 @@
+//! The children of one server: spares kept started, slots that bound their number, their end.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{info, warn};
+
+use crate::config::Server;
+use crate::telemetry::label::{ChildExit, ChildState};
+use crate::telemetry::ServerMetrics;
+use crate::upstream::command::Command;
+use crate::upstream::exit::{Ending, Exit};
+use crate::upstream::lease::{Lease, Slotted, StateGauge};
+use crate::upstream::spawn_error::SpawnError;
+use crate::upstream::spawner::Spawner;
+
+/// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+
+/// Why there is no child to lease.
+#[derive(Debug)]
+pub enum NoChild {
+    /// Every slot stayed taken for `pool.wait`.
+    Full,
+    /// It could not be started.
+    Spawn(SpawnError),
+    /// The gateway is draining.
+    Closed,
+}
+
+struct Spare {
+    held: Slotted,
+    /// Replaces the spare when it ends by itself.
+    watcher: AbortHandle,
+}
+
+#[derive(Default)]
+struct State {
+    spares: VecDeque<Spare>,
+    starting: usize,
+    backoff: Option<Duration>,
+    open: bool,
+    closed: bool,
+    tasks: JoinSet<()>,
+}
+
+/// One server's children.
+pub struct Pool {
+    spawner: Spawner,
+    command: Command,
+    config: Arc<Server>,
+    metrics: Arc<ServerMetrics>,
+    slots: Arc<Semaphore>,
+    state: Mutex<State>,
+    /// A spare became ready while somebody waits for a slot.
+    spare_ready: Notify,
+}
+
+impl Pool {
+    /// A pool without children; [`Pool::open`] starts its spares.
+    #[must_use]
+    pub fn new(spawner: Spawner, command: Command, config: Arc<Server>, metrics: Arc<ServerMetrics>) -> Arc<Pool> {
+        let slots = config.pool.max_size.unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
+        Arc::new(Pool {
+            spawner,
+            command,
+            config,
+            metrics,
+            slots: Arc::new(Semaphore::new(slots)),
+            state: Mutex::default(),
+            spare_ready: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts keeping spares.
+    pub fn open(self: &Arc<Self>) {
+        self.state().open = true;
+        self.refill();
+    }
+
+    /// Leases a child nobody used before: a spare, or a new one as soon as a slot is free.
+    ///
+    /// # Errors
+    /// See [`NoChild`].
+    pub async fn lease(self: &Arc<Self>) -> Result<Lease, NoChild> {
+        let held = match self.take_spare() {
+            Some(spare) => spare,
+            None => self.wait_for_child().await?,
+        };
+        let lease = Lease::new(held, Arc::clone(self));
+        self.refill();
+        Ok(lease)
+    }
+
+    async fn wait_for_child(self: &Arc<Self>) -> Result<Slotted, NoChild> {
+        let _waiter = self.metrics.pool_waiting();
+        let began = Instant::now();
+        let deadline = began + self.config.pool.wait;
+        let slot = loop {
+            let spare_ready = self.spare_ready.notified();
+            if self.state().closed {
+                return Err(NoChild::Closed);
+            }
+            if let Some(spare) = self.take_spare() {
+                self.metrics.pool_waited(began.elapsed());
+                return Ok(spare);
+            }
+            let slot = Arc::clone(&self.slots).acquire_owned();
+            tokio::select! {
+                slot = timeout_at(deadline, slot) => match slot {
+                    Ok(Ok(slot)) => break slot,
+                    Ok(Err(_closed)) => return Err(NoChild::Closed),
+                    Err(_elapsed) => return Err(NoChild::Full),
+                },
+                () = spare_ready => {}
+            }
+        };
+        self.metrics.pool_waited(began.elapsed());
+        self.start(slot).await.map_err(NoChild::Spawn)
+    }
+
+    async fn start(&self, slot: OwnedSemaphorePermit) -> Result<Slotted, SpawnError> {
+        let state = StateGauge::new(Arc::clone(&self.metrics), ChildState::Starting);
+        let child = self.spawner.spawn(self.command.clone()).await?;
+        info!(event = "child_start", server = %self.command.server, child_pid = child.pid());
+        Ok(Slotted { child, state, slot })
+    }
+
+    fn take_spare(self: &Arc<Self>) -> Option<Slotted> {
+        let mut state = self.state();
+        loop {
+            let spare = state.spares.pop_front()?;
+            // One that just ended is left to its watcher, which replaces it.
+            if spare.held.child.exit().borrow().is_none() {
+                spare.watcher.abort();
+                state.backoff = None;
+                return Some(spare.held);
+            }
+            self.retire_into(&mut state, spare.held, None);
+        }
+    }
+
+    /// Starts spares up to `min_idle`, as far as slots are free and nobody waits for one.
+    fn refill(self: &Arc<Self>) {
+        let mut state = self.state();
+        while state.tasks.try_join_next().is_some() {}
+        while state.open && !state.closed && state.spares.len() + state.starting < self.config.pool.min_idle {
+            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
+            state.starting += 1;
+            let (pool, backoff) = (Arc::clone(self), state.backoff);
+            state.tasks.spawn(async move {
+                if let Some(backoff) = backoff {
+                    sleep(backoff).await;
+                }
+                let started = pool.start(slot).await;
+                pool.keep(started);
+            });
+        }
+    }
+
+    fn keep(self: &Arc<Self>, started: Result<Slotted, SpawnError>) {
+        let mut state = self.state();
+        state.starting -= 1;
+        match started {
+            Ok(held) if state.closed => self.retire_into(&mut state, held, None),
+            Ok(mut held) => {
+                held.state.set(ChildState::Idle);
+                let (pool, mut exit, pid) = (Arc::clone(self), held.child.exit(), held.child.pid());
+                let watcher = state.tasks.spawn(async move {
+                    let _gone = exit.wait_for(Option::is_some).await;
+                    pool.replace(pid);
+                });
+                state.spares.push_back(Spare { held, watcher });
+                drop(state);
+                self.spare_ready.notify_one();
+            }
+            Err(error) => {
+                warn!(event = "child_start", server = %self.command.server, error = %error);
+                self.back_off(&mut state);
+                drop(state);
+                self.refill();
+            }
+        }
+    }
+
+    /// A spare ended by itself.
+    fn replace(self: &Arc<Self>, pid: i32) {
+        {
+            let mut state = self.state();
+            let Some(at) = state.spares.iter().position(|spare| spare.held.child.pid() == pid) else { return };
+            if let Some(spare) = state.spares.remove(at) {
+                self.back_off(&mut state);
+                self.retire_into(&mut state, spare.held, None);
+            }
+        }
+    }
+
+    fn back_off(&self, state: &mut State) {
+        let next = state.backoff.map_or(FIRST_BACKOFF, |backoff| backoff * 2);
+        state.backoff = Some(next.min(self.config.breaker.backoff_max));
+    }
+
+    /// Takes a child that is done with: stops it, reaps it, frees its slot.
+    pub(super) fn retire(self: &Arc<Self>, held: Slotted, why: Option<ChildExit>) {
+        self.retire_into(&mut self.state(), held, why);
+    }
+
+    fn retire_into(self: &Arc<Self>, state: &mut State, mut held: Slotted, why: Option<ChildExit>) {
+        held.state.set(ChildState::Stopping);
+        let pool = Arc::clone(self);
+        let runtime = tokio::runtime::Handle::try_current();
+        // Without a runtime the process is ending; dropping the child kills it.
+        let Ok(runtime) = runtime else { return };
+        state.tasks.spawn_on(
+            async move {
+                pool.stop(held, why).await;
+                pool.refill();
+            },
+            &runtime,
+        );
+    }
+
+    async fn stop(&self, held: Slotted, why: Option<ChildExit>) {
+        let Slotted { child, state, slot } = held;
+        let pid = child.pid();
+        let ended_before = child.exit().borrow().is_some();
+        let report = child.stop(self.config.timeouts.close, self.config.timeouts.term).await;
+        let reason = match (why, &report.exit) {
+            (Some(why), _) => why,
+            (None, Some(Exit { ending: Ending::Signal { .. }, .. })) if ended_before => ChildExit::Signal,
+            (None, _) if ended_before => ChildExit::Exit,
+            (None, _) => ChildExit::Stopped,
+        };
+        self.metrics.child_exited(reason);
+        if !ended_before {
+            self.metrics.child_killed(report.step);
+        }
+        let ending = report.exit.as_ref().map(|exit| exit.ending.to_string()).unwrap_or_default();
+        let last = report.exit.as_ref().filter(|_| reason != ChildExit::Stopped).map(|exit| exit.stderr.join("\n"));
+        info!(
+            event = "child_exit", server = %self.command.server, child_pid = pid, reason = reason.as_str(),
+            ending = %ending, step = report.step.as_str(), stderr = last.as_deref().unwrap_or_default(),
+        );
+        drop(state);
+        drop(slot);
+    }
+
+    /// Stops every spare and waits until no child is left. Leases must have been dropped.
+    pub async fn close(self: &Arc<Self>) {
+        {
+            let mut state = self.state();
+            state.closed = true;
+            while let Some(spare) = state.spares.pop_front() {
+                spare.watcher.abort();
+                self.retire_into(&mut state, spare.held, None);
+            }
+        }
+        self.slots.close();
+        loop {
+            let mut tasks = std::mem::take(&mut self.state().tasks);
+            if tasks.is_empty() {
+                return;
+            }
+            while tasks.join_next().await.is_some() {}
+        }
+    }
+}
