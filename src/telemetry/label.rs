@@ -1,5 +1,15 @@
 //! Every value a metric label or a log field may take, as types.
 
+/// A closed set of texts whose values number from zero, so that a series of each fits an array.
+pub trait Label: Copy + 'static {
+    /// How many values there are.
+    const COUNT: usize;
+    /// The text in labels and logs.
+    fn text(self) -> &'static str;
+    /// The value's place in declaration order, below [`Label::COUNT`].
+    fn index(self) -> usize;
+}
+
 /// Declares an enum whose variants each have one fixed text.
 macro_rules! labels {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -14,6 +24,20 @@ macro_rules! labels {
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $text),+ }
+            }
+            /// The value with this text.
+            #[must_use]
+            pub fn from_text(text: &str) -> Option<Self> {
+                match text { $($text => Some($name::$variant),)+ _ => None }
+            }
+        }
+        impl Label for $name {
+            const COUNT: usize = $name::ALL.len();
+            fn text(self) -> &'static str {
+                self.as_str()
+            }
+            fn index(self) -> usize {
+                self as usize
             }
         }
     };
@@ -94,4 +118,54 @@ labels! {
 labels! {
     /// What became of a connection.
     Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit" }
+}
+labels! {
+    /// How a message a client posted was answered.
+    Answer { Json = "json", Sse = "sse", Accepted = "accepted" }
+}
+labels! {
+    /// Every method of the revisions 2024-11-05 to 2025-11-25; the commonest stand first because
+    /// [`Method::from_text`] compares in this order.
+    Method {
+        ToolsCall = "tools/call",
+        ToolsList = "tools/list",
+        Initialize = "initialize",
+        Initialized = "notifications/initialized",
+        Ping = "ping",
+        ResourcesRead = "resources/read",
+        ResourcesList = "resources/list",
+        ResourcesTemplatesList = "resources/templates/list",
+        ResourcesSubscribe = "resources/subscribe",
+        ResourcesUnsubscribe = "resources/unsubscribe",
+        PromptsGet = "prompts/get",
+        PromptsList = "prompts/list",
+        CompletionComplete = "completion/complete",
+        LoggingSetLevel = "logging/setLevel",
+        SamplingCreateMessage = "sampling/createMessage",
+        ElicitationCreate = "elicitation/create",
+        RootsList = "roots/list",
+        TasksGet = "tasks/get",
+        TasksResult = "tasks/result",
+        TasksList = "tasks/list",
+        TasksCancel = "tasks/cancel",
+        Progress = "notifications/progress",
+        Cancelled = "notifications/cancelled",
+        Message = "notifications/message",
+        ResourcesUpdated = "notifications/resources/updated",
+        ResourcesListChanged = "notifications/resources/list_changed",
+        ToolsListChanged = "notifications/tools/list_changed",
+        PromptsListChanged = "notifications/prompts/list_changed",
+        RootsListChanged = "notifications/roots/list_changed",
+        TasksStatus = "notifications/tasks/status",
+        ElicitationComplete = "notifications/elicitation/complete",
+        Other = "_other",
+    }
+}
+labels! {
+    /// The protocol revision a session was opened with.
+    Protocol { V20241105 = "2024-11-05", V20250326 = "2025-03-26", V20250618 = "2025-06-18", V20251125 = "2025-11-25", Other = "_other" }
+}
+labels! {
+    /// How a caller tried to prove who it is.
+    AuthMethod { ApiKey = "api_key", None = "none", Other = "_other" }
 }

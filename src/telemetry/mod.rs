@@ -1,3 +1,33 @@
-//! Metrics and logs.
+//! Numbers and words for the operator: metrics in [`Metrics`], the log in [`Logs`].
+//!
+//! Both are passive. Nothing here decides, waits for anyone, or fails a caller: a series that
+//! does not fit becomes `_other`, a log line that does not fit is dropped and counted.
 
+mod access;
+#[cfg(test)]
+mod capture;
+mod escape;
+mod families;
 pub mod label;
+mod layer;
+mod line;
+mod log;
+mod mask;
+mod metrics;
+mod process;
+mod series;
+mod server_metrics;
+mod session_digest;
+mod spool;
+mod stderr_limit;
+mod timestamp;
+mod tool_metrics;
+
+pub use access::{AccessLine, AccessLog, Client, RefusedLine};
+pub use escape::Escaped;
+pub use log::{Logs, Sink};
+pub use mask::{mask_secrets, stderr_text};
+pub use metrics::{ConnectionGauge, Metrics};
+pub use server_metrics::{CallEnd, InFlight, PoolWaiter, ServerMetrics, StreamGauge};
+pub use session_digest::{SessionDigest, session_digest};
+pub use stderr_limit::{StderrLimit, Verdict};

@@ -1,0 +1,406 @@
+//! One log line, as JSON or as text, written field by field into a buffer.
+
+use std::fmt::{self, Display, Write as _};
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::escape::{cut, push_escaped};
+use super::timestamp::push_timestamp;
+use crate::config::LogLevel;
+
+/// Longest value, in characters, of a field that has no limit of its own.
+const LONGEST_VALUE: usize = 8192;
+
+/// How lines look. Both hold the same fields in the same order with the same spelling of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// One JSON object.
+    Json,
+    /// Time, level and event in columns, then `key=value`.
+    Text,
+}
+
+/// The name of a level, the same in both formats.
+pub(super) fn level_name(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    }
+}
+
+/// The line being written. Keys are literals of this program and are not escaped.
+pub(super) struct Line<'b> {
+    out: &'b mut Vec<u8>,
+    format: Format,
+}
+
+impl<'b> Line<'b> {
+    /// Begins a line with its time (since the Unix epoch), level and event.
+    pub(super) fn begin(
+        out: &'b mut Vec<u8>,
+        format: Format,
+        at: Duration,
+        level: LogLevel,
+        event: &str,
+    ) -> Self {
+        let level = level_name(level);
+        match format {
+            Format::Json => {
+                out.extend_from_slice(b"{\"ts\":\"");
+                push_timestamp(out, at);
+                out.extend_from_slice(b"\",\"level\":\"");
+                out.extend_from_slice(level.as_bytes());
+                out.extend_from_slice(b"\",\"event\":\"");
+                push_escaped(out, event);
+                out.push(b'"');
+            }
+            Format::Text => {
+                push_timestamp(out, at);
+                out.push(b' ');
+                push_column(out, level, 5);
+                out.push(b' ');
+                push_column(out, event, 13);
+            }
+        }
+        Line { out, format }
+    }
+
+    /// Fields only, to be put into a line by [`Line::fields`].
+    pub(super) fn part(out: &'b mut Vec<u8>, format: Format) -> Self {
+        Line { out, format }
+    }
+
+    /// Fields that were written by a [`Line::part`] of the same format.
+    pub(super) fn fields(&mut self, part: &[u8]) {
+        self.out.extend_from_slice(part);
+    }
+
+    /// Ends the line.
+    pub(super) fn end(self) {
+        if self.format == Format::Json {
+            self.out.push(b'}');
+        }
+        self.out.push(b'\n');
+    }
+
+    /// Text, cut to [`LONGEST_VALUE`].
+    pub(super) fn text(&mut self, key: &str, value: &str) {
+        self.cut_text(key, value, LONGEST_VALUE);
+    }
+
+    /// Text, cut to so many characters before escaping.
+    pub(super) fn cut_text(&mut self, key: &str, value: &str, characters: usize) {
+        self.string(key, |out| push_escaped(out, cut(value, characters)));
+    }
+
+    /// What a value shows of itself, cut to so many characters before escaping.
+    pub(super) fn shown(&mut self, key: &str, value: &dyn Display, characters: usize) {
+        self.string(key, |out| {
+            // It only ever fails to stop a value that is longer than its limit.
+            let _ = write!(
+                Escaping {
+                    out,
+                    left: characters
+                },
+                "{value}"
+            );
+        });
+    }
+
+    /// What a value shows of itself, cut to [`LONGEST_VALUE`].
+    pub(super) fn shown_whole(&mut self, key: &str, value: &dyn Display) {
+        self.shown(key, value, LONGEST_VALUE);
+    }
+
+    /// A whole number.
+    pub(super) fn whole(&mut self, key: &str, value: u64) {
+        self.key(key);
+        push_decimal(self.out, value);
+    }
+
+    /// A whole number that may be negative.
+    pub(super) fn signed(&mut self, key: &str, value: i64) {
+        self.key(key);
+        if value < 0 {
+            self.out.push(b'-');
+        }
+        push_decimal(self.out, value.unsigned_abs());
+    }
+
+    /// A time as milliseconds with microsecond digits.
+    pub(super) fn millis(&mut self, key: &str, value: Duration) {
+        self.key(key);
+        let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+        push_decimal(self.out, micros / 1000);
+        let rest = micros % 1000;
+        // Each is one digit, so nothing is cut off.
+        let digits = [
+            b'.',
+            b'0' + (rest / 100) as u8,
+            b'0' + (rest / 10 % 10) as u8,
+            b'0' + (rest % 10) as u8,
+        ];
+        self.out.extend_from_slice(&digits);
+    }
+
+    /// A number with a fraction; what is no number is `null`.
+    pub(super) fn fraction(&mut self, key: &str, value: f64) {
+        self.key(key);
+        if value.is_finite() {
+            write!(self.out, "{value}").expect("a Vec takes every write");
+        } else {
+            self.out.extend_from_slice(b"null");
+        }
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, key: &str, value: bool) {
+        self.key(key);
+        self.out
+            .extend_from_slice(if value { b"true" } else { b"false" });
+    }
+
+    /// Any JSON; within text, strings stand as text and everything else as JSON.
+    pub(super) fn value(&mut self, key: &str, value: &Value) {
+        if let Value::String(text) = value {
+            return self.text(key, text);
+        }
+        self.key(key);
+        push_value(self.out, value);
+    }
+
+    fn key(&mut self, key: &str) {
+        match self.format {
+            Format::Json => {
+                self.out.extend_from_slice(b",\"");
+                self.out.extend_from_slice(key.as_bytes());
+                self.out.extend_from_slice(b"\":");
+            }
+            Format::Text => {
+                self.out.push(b' ');
+                self.out.extend_from_slice(key.as_bytes());
+                self.out.push(b'=');
+            }
+        }
+    }
+
+    /// A string in JSON's quotes; in text they are left away where the value needs none.
+    fn string(&mut self, key: &str, write_escaped: impl FnOnce(&mut Vec<u8>)) {
+        self.key(key);
+        match self.format {
+            Format::Json => {
+                self.out.push(b'"');
+                write_escaped(self.out);
+                self.out.push(b'"');
+            }
+            Format::Text => {
+                let start = self.out.len();
+                write_escaped(self.out);
+                let value = &self.out[start..];
+                if value.is_empty()
+                    || value
+                        .iter()
+                        .any(|byte| matches!(byte, b' ' | b'=' | b'"' | b'\\'))
+                {
+                    self.out.insert(start, b'"');
+                    self.out.push(b'"');
+                }
+            }
+        }
+    }
+}
+
+/// Escapes what is written through it, up to a number of characters.
+struct Escaping<'a> {
+    out: &'a mut Vec<u8>,
+    left: usize,
+}
+
+impl fmt::Write for Escaping<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let part = cut(text, self.left);
+        push_escaped(self.out, part);
+        if part.len() < text.len() {
+            return Err(fmt::Error);
+        }
+        self.left -= part.chars().count();
+        Ok(())
+    }
+}
+
+fn push_column(out: &mut Vec<u8>, text: &str, width: usize) {
+    push_escaped(out, text);
+    out.resize(out.len() + width.saturating_sub(text.len()), b' ');
+}
+
+/// Appends a number in decimal.
+fn push_decimal(out: &mut Vec<u8>, mut value: u64) {
+    /// Digits of the largest `u64`.
+    const MOST: usize = 20;
+    let mut digits = [0; MOST];
+    let mut first = MOST;
+    loop {
+        first -= 1;
+        // One digit, so nothing is cut off.
+        digits[first] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[first..]);
+}
+
+/// Appends compact JSON. `serde_json` would pass C1, DEL and the characters that reorder text.
+fn push_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {
+            write!(out, "{value}").expect("a Vec takes every write");
+        }
+        Value::String(text) => push_string(out, text),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (place, item) in items.iter().enumerate() {
+                push_separator(out, place);
+                push_value(out, item);
+            }
+            out.push(b']');
+        }
+        Value::Object(members) => {
+            out.push(b'{');
+            for (place, (name, member)) in members.iter().enumerate() {
+                push_separator(out, place);
+                push_string(out, name);
+                out.push(b':');
+                push_value(out, member);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+fn push_separator(out: &mut Vec<u8>, place: usize) {
+    if place > 0 {
+        out.push(b',');
+    }
+}
+
+fn push_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    push_escaped(out, text);
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::any;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+    use serde_json::{Value, json};
+
+    use super::{Format, Line};
+    use crate::config::LogLevel;
+    use crate::telemetry::escape::has_control;
+
+    fn line(format: Format, fill: impl FnOnce(&mut Line<'_>)) -> String {
+        let mut out = Vec::new();
+        let mut line = Line::begin(
+            &mut out,
+            format,
+            Duration::from_millis(1500),
+            LogLevel::Info,
+            "child_exit",
+        );
+        fill(&mut line);
+        line.end();
+        String::from_utf8(out).expect("lines are UTF-8")
+    }
+
+    fn every_kind(line: &mut Line<'_>) {
+        line.text("server", "files");
+        line.text("said", "a b\n");
+        line.shown_whole("peer", &std::net::Ipv4Addr::LOCALHOST);
+        line.whole("bytes", u64::MAX);
+        line.signed("code", i64::MIN);
+        line.millis("ms", Duration::from_micros(1_002_030));
+        line.fraction("load", 0.25);
+        line.flag("resumed", true);
+        line.value(
+            "limits",
+            &json!({"nofile": 1024, "path": ["/a\u{7f}", null]}),
+        );
+        line.text("none", "");
+    }
+
+    #[test]
+    fn both_formats_hold_the_same_in_the_same_order() {
+        assert_eq!(
+            line(Format::Json, every_kind),
+            concat!(
+                r#"{"ts":"1970-01-01T00:00:01.500Z","level":"info","event":"child_exit","server":"files","said":"a b\n","#,
+                r#""peer":"127.0.0.1","bytes":18446744073709551615,"code":-9223372036854775808,"ms":1002.030,"load":0.25,"#,
+                r#""resumed":true,"limits":{"nofile":1024,"path":["/a\u007f",null]},"none":""}"#,
+                "\n"
+            )
+        );
+        assert_eq!(
+            line(Format::Text, every_kind),
+            concat!(
+                r#"1970-01-01T00:00:01.500Z info  child_exit    server=files said="a b\n" peer=127.0.0.1 "#,
+                r#"bytes=18446744073709551615 code=-9223372036854775808 ms=1002.030 load=0.25 resumed=true "#,
+                r#"limits={"nofile":1024,"path":["/a\u007f",null]} none="""#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn values_are_cut_before_they_are_escaped() {
+        let text = line(Format::Json, |line| {
+            line.cut_text("cut", "\n\n\n\n", 2);
+            line.shown("shown", &format_args!("{}{}", "éé", "éé"), 3);
+        });
+        assert!(
+            text.ends_with("\"cut\":\"\\n\\n\",\"shown\":\"ééé\"}\n"),
+            "{text}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_stays_on_one_line_of_json(value in crate::telemetry::escape::tests::hostile_text()) {
+            let json = line(Format::Json, |line| {
+                line.text("text", &value);
+                line.shown_whole("shown", &value);
+                line.value("value", &json!([value.clone(), {value.clone(): 1}]));
+            });
+            let body = json.strip_suffix('\n').expect("a line ends");
+            prop_assert!(!has_control(body), "{body:?}");
+            let parsed: Value = serde_json::from_str(body).expect("a line is JSON");
+            prop_assert_eq!(&parsed["text"], &json!(value));
+            prop_assert_eq!(&parsed["shown"], &json!(value));
+            prop_assert_eq!(&parsed["value"], &json!([value, {value.clone(): 1}]));
+        }
+
+        #[test]
+        fn any_value_stays_in_its_field_of_text(value in crate::telemetry::escape::tests::hostile_text(), number in any::<u64>()) {
+            let text = line(Format::Text, |line| {
+                line.text("text", &value);
+                line.whole("number", number);
+            });
+            let body = text.strip_suffix('\n').expect("a line ends");
+            prop_assert!(!has_control(body), "{body:?}");
+            let fields = body.split_once(" text=").expect("the field is there").1;
+            let (shown, rest) = fields.rsplit_once(' ').expect("two fields");
+            prop_assert_eq!(rest, format!("number={number}"));
+            let back = if shown.starts_with('"') { serde_json::from_str(shown).expect("a JSON string") } else { shown.to_owned() };
+            prop_assert_eq!(back, value);
+        }
+    }
+}

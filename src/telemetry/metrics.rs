@@ -1,0 +1,183 @@
+//! The numbers of the whole gateway, and the scrape.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+
+use super::families::{Families, options};
+use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refusal, Route};
+use super::process::ProcessCollector;
+use super::series::{Unit, empty};
+use super::server_metrics::ServerMetrics;
+use super::tool_metrics::{ToolBudget, Tools};
+use crate::config;
+
+/// What a build without this variable reports as its revision.
+const UNKNOWN_REVISION: &str = "unknown";
+
+/// The statuses the gateway's own routes answer with. Others work too, at the price of a look-up.
+const STATUSES: [u16; 20] = [
+    200, 202, 204, 304, 400, 401, 403, 404, 405, 406, 408, 413, 415, 421, 429, 431, 500, 502, 503,
+    504,
+];
+
+/// Every metric of one gateway.
+pub struct Metrics {
+    registry: Registry,
+    families: Families,
+    /// Per route, one cell per entry of [`STATUSES`].
+    responses: Box<[OnceLock<IntCounter>]>,
+    /// Taken when a server is built, never on a call.
+    servers: Mutex<HashMap<Arc<str>, Arc<ServerMetrics>>>,
+    tool_budget: Arc<ToolBudget>,
+}
+
+/// A connection counted in `connections` until this is dropped.
+#[must_use = "dropping this at once closes the connection"]
+pub struct ConnectionGauge(#[allow(dead_code, reason = "held for its drop")] Unit);
+
+impl Metrics {
+    /// Registers every family and the process collector. Nothing is global: two of these are two
+    /// separate sets of numbers.
+    #[must_use]
+    pub fn new(config: &config::Metrics) -> Arc<Self> {
+        let registry = Registry::new();
+        let families = Families::register(&registry);
+        register_build_info(&registry);
+        registry
+            .register(Box::new(ProcessCollector::new()))
+            .expect("no other collector uses the prefix process_");
+        let names = if config.tools { config.max_tools } else { 0 };
+        Arc::new(Metrics {
+            registry,
+            families,
+            responses: empty(Route::COUNT * STATUSES.len()),
+            servers: Mutex::default(),
+            tool_budget: Arc::new(ToolBudget::new(names)),
+        })
+    }
+
+    /// The numbers of the server with this name; the same for every call with the same name.
+    #[must_use]
+    pub fn server(&self, name: &str) -> Arc<ServerMetrics> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = servers.get(name) {
+            return Arc::clone(server);
+        }
+        let name: Arc<str> = name.into();
+        let tools = Tools::register(&self.registry, &name, Arc::clone(&self.tool_budget));
+        let server = Arc::new(ServerMetrics::new(&self.families, &name, tools));
+        servers.insert(name, Arc::clone(&server));
+        server
+    }
+
+    /// A response left with this status.
+    pub fn http_response(&self, route: Route, status: u16) {
+        let vector: &IntCounterVec = &self.families.http_responses_total;
+        let count = |status: u16| vector.with_label_values(&[route.as_str(), &status.to_string()]);
+        match STATUSES.iter().position(|known| *known == status) {
+            Some(place) => {
+                self.responses[route.index() * STATUSES.len() + place]
+                    .get_or_init(|| count(status))
+                    .inc();
+            }
+            None => count(status).inc(),
+        }
+    }
+
+    /// A request was refused before it reached a server.
+    pub fn refused_unrouted(&self, reason: Refusal) {
+        self.families
+            .refusals_total
+            .with_label_values(&["", reason.as_str()])
+            .inc();
+    }
+
+    /// A connection opened on the listener with this name.
+    pub fn connection_opened(&self, listener: &str) -> ConnectionGauge {
+        ConnectionGauge(Unit::on(
+            &self.families.connections.with_label_values(&[listener]),
+        ))
+    }
+
+    /// A connection arrived and was let in or turned away.
+    pub fn accepted(&self, listener: &str, result: Accepted) {
+        self.families
+            .connections_total
+            .with_label_values(&[listener, result.as_str()])
+            .inc();
+    }
+
+    /// `accept` failed with the error of this name, such as `EMFILE`.
+    pub fn accept_error(&self, errno: &str) {
+        self.families
+            .accept_errors_total
+            .with_label_values(&[errno])
+            .inc();
+    }
+
+    /// What is kept for resuming streams grew by so much (or, below zero, shrank).
+    pub fn replay(&self, bytes_delta: i64, events_delta: i64) {
+        self.families.replay_bytes.add(bytes_delta);
+        self.families.replay_events.add(events_delta);
+    }
+
+    /// So many events are no longer kept.
+    pub fn replay_evicted(&self, reason: Eviction, events: u64) {
+        self.families
+            .replay_evictions_total
+            .with_label_values(&[reason.as_str()])
+            .inc_by(events);
+    }
+
+    /// Bytes taken from the memory budget.
+    pub fn memory_used(&self, bytes: u64) {
+        set_bytes(&self.families.memory_used_bytes, bytes);
+    }
+
+    /// Bytes of the memory budget.
+    pub fn memory_budget(&self, bytes: u64) {
+        set_bytes(&self.families.memory_budget_bytes, bytes);
+    }
+
+    /// Credentials were checked by the method with this configuration name.
+    pub fn auth_check(&self, method: &str, result: AuthResult) {
+        let method = AuthMethod::from_text(method).unwrap_or(AuthMethod::Other);
+        self.families
+            .auth_checks_total
+            .with_label_values(&[method.as_str(), result.as_str()])
+            .inc();
+    }
+
+    /// Every series in the Prometheus text format, version 0.0.4.
+    #[must_use]
+    pub fn gather(&self) -> String {
+        TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .expect("only counters, gauges and histograms with names and series are gathered")
+    }
+}
+
+fn set_bytes(gauge: &IntGauge, bytes: u64) {
+    gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+}
+
+fn register_build_info(registry: &Registry) {
+    let options: Opts = options("build_info", "Always 1; the labels say what runs.")
+        .const_label("version", env!("CARGO_PKG_VERSION"))
+        .const_label(
+            "revision",
+            option_env!("GANGWAY_REVISION").unwrap_or(UNKNOWN_REVISION),
+        );
+    let info =
+        IntGauge::with_opts(options).expect("name and labels are literals, each well-formed");
+    info.set(1);
+    registry
+        .register(Box::new(info))
+        .expect("no family is called build_info");
+}
+
+#[cfg(test)]
+#[path = "metrics_test.rs"]
+mod tests;
