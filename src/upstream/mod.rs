@@ -10,6 +10,7 @@ mod child;
 mod command;
 mod exit;
 mod fork;
+#[cfg_attr(not(target_os = "linux"), path = "landlock_absent.rs")]
 mod landlock;
 mod line;
 mod own_process;
@@ -17,7 +18,7 @@ mod process;
 mod spawn_error;
 mod spawner;
 mod stderr;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
 mod token_bucket;
 
