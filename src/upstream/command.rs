@@ -131,3 +131,131 @@ fn is_passed(name: &OsStr) -> bool {
 fn begins_with(name: &OsStr, prefix: &str) -> bool {
     name.as_encoded_bytes().starts_with(prefix.as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, environment};
+    use crate::config::{
+        Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts,
+    };
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn server() -> Server {
+        let second = Duration::from_secs(1);
+        Server {
+            command: "npx".into(),
+            args: vec!["-y".into()],
+            cwd: Some("/srv".into()),
+            env: [("TOKEN".into(), "set".into())].into(),
+            env_pass: vec!["EXTRA".into()],
+            env_inherit: false,
+            path: "/x/mcp".into(),
+            required: Required::Yes,
+            check_on_start: true,
+            mode: Mode::Session,
+            legacy_sse: false,
+            strict_status: false,
+            pool: Pool {
+                min_idle: 0,
+                max_size: None,
+                wait: second,
+            },
+            timeouts: Timeouts {
+                start: second,
+                call_idle: None,
+                call_total: None,
+                ask: None,
+                close: second,
+                term: second,
+            },
+            line_bytes: 1,
+            queue: Queue {
+                messages: 1,
+                bytes: 1,
+            },
+            breaker: Breaker {
+                failures: 1,
+                backoff_max: second,
+            },
+            auth: ServerAuth {
+                methods: vec![Method::None],
+            },
+            sandbox_scope: true,
+        }
+    }
+
+    fn given(server: &Server, own: &[&str]) -> Vec<String> {
+        let own = own
+            .iter()
+            .map(|&name| (OsString::from(name), OsString::from("own")));
+        let text = |part: OsString| part.into_string().expect("text");
+        environment(server, own)
+            .into_iter()
+            .map(|(name, value)| format!("{}={}", text(name), text(value)))
+            .collect()
+    }
+
+    const OWN: &[&str] = &[
+        "PATH",
+        "HOME",
+        "LC_ALL",
+        "XDG_RUNTIME_DIR",
+        "TZ",
+        "EXTRA",
+        "TOKEN",
+        "AWS_SECRET",
+        "LC",
+        "PATHS",
+        "GANGWAY_API_KEY",
+        "SSL_CERT_FILE",
+    ];
+
+    #[test]
+    fn only_known_names_are_passed_and_env_wins() {
+        let expected = [
+            "EXTRA=own",
+            "HOME=own",
+            "LC_ALL=own",
+            "PATH=own",
+            "SSL_CERT_FILE=own",
+            "TOKEN=set",
+            "TZ=own",
+            "XDG_RUNTIME_DIR=own",
+        ];
+        assert_eq!(given(&server(), OWN), expected);
+    }
+
+    #[test]
+    fn a_name_to_pass_that_is_absent_is_absent() {
+        assert_eq!(given(&server(), &["PATH"]), ["PATH=own", "TOKEN=set"]);
+    }
+
+    #[test]
+    fn run_passes_all_but_the_gateways_own() {
+        let mut server = server();
+        server.env_inherit = true;
+        let given = given(&server, OWN);
+        assert_eq!(given.len(), OWN.len() - 1);
+        assert!(given.contains(&"AWS_SECRET=own".into()) && given.contains(&"TOKEN=set".into()));
+        assert!(
+            !given
+                .iter()
+                .any(|variable| variable.starts_with("GANGWAY_"))
+        );
+    }
+
+    #[test]
+    fn values_need_not_be_text() {
+        let odd = OsString::from_vec(vec![0xFF, b'=']);
+        let own = [(OsString::from("PATH"), odd.clone())];
+        let command = Command::new(Arc::from("x"), &server(), own.into_iter());
+        assert_eq!(command.path(), Some(odd.as_os_str()));
+        assert_eq!(
+            (command.program.as_str(), command.arguments.len()),
+            ("npx", 1)
+        );
+    }
+}

@@ -77,12 +77,21 @@ impl Preparation {
     unsafe fn tie_to_parent(&self) -> io::Result<()> {
         // SAFETY: plain system calls on integers, as above.
         unsafe {
-            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            // The arguments are read as long words, so none may be shorter.
+            let (yes, zero): (libc::c_ulong, libc::c_ulong) = (1, 0);
+            let kill = libc::SIGKILL as libc::c_ulong;
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, kill, zero, zero, zero))?;
             // Who died before the call above sends nothing.
             if libc::getppid() != self.parent {
                 libc::_exit(1);
             }
-            check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+            check(libc::prctl(
+                libc::PR_SET_NO_NEW_PRIVS,
+                yes,
+                zero,
+                zero,
+                zero,
+            ))
         }
     }
 

@@ -3,7 +3,7 @@
 //! A process in a domain may not trace processes outside it, hence not read their `/proc/PID/environ`
 //! or memory, even as the same user; signals and abstract unix sockets stop at the same border.
 //! Each child enters a domain of its own, so neighbours are as far from each other as from the gateway.
-//! A child with CAP_PERFMON, hence of a gateway run as root, is above this on recent kernels.
+//! Root is above this on recent kernels: CAP_PERFMON and CAP_SYS_ADMIN open `environ` by themselves.
 //! Files and TCP stay as they are (landlock(7), `LANDLOCK_SCOPE_*`, ABI 6).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ const CREATE_RULESET_VERSION: u32 = 1;
 const SCOPE_ABSTRACT_UNIX_SOCKET: u64 = 1;
 const SCOPE_SIGNAL: u64 = 2;
 /// The first ABI with scopes (Linux 6.12).
-const SCOPE_ABI: i64 = 6;
+const SCOPE_ABI: libc::c_long = 6;
 
 /// `struct landlock_ruleset_attr` of linux/landlock.h, as of ABI 6.
 #[repr(C)]
@@ -38,7 +38,7 @@ impl ScopeRuleset {
                 CREATE_RULESET_VERSION,
             )
         };
-        if i64::from(abi) < SCOPE_ABI {
+        if abi < SCOPE_ABI {
             return None;
         }
         let attributes = RulesetAttributes {

@@ -8,12 +8,18 @@
 
 mod child;
 mod command;
+pub mod conversation;
 mod exit;
 mod fork;
 mod landlock;
+pub mod lease;
 mod line;
+pub mod outbound;
 mod own_process;
+pub mod participant;
+pub mod pool;
 mod process;
+pub mod scout;
 mod spawn_error;
 mod spawner;
 mod stderr;

@@ -24,14 +24,18 @@ pub struct DescriptorLimit {
 /// Never fails: a system that refuses keeps its limit.
 pub fn raise_descriptor_limit() -> DescriptorLimit {
     let found = getrlimit(Resource::Nofile);
-    let inherited = *INHERITED.get_or_init(|| found);
-    let wanted = Rlimit {
-        current: reachable(inherited.maximum),
-        maximum: found.maximum,
-    };
-    // An unprivileged process may always raise its soft limit up to the hard one; what a system
-    // does not grant shows in the limit read back.
-    let _ = setrlimit(Resource::Nofile, wanted);
+    INHERITED.get_or_init(|| found);
+    let wanted = reachable(found.maximum);
+    if wanted.unwrap_or(u64::MAX) > found.current.unwrap_or(u64::MAX) {
+        // What a system does not grant shows in the limit read back.
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: wanted,
+                ..found
+            },
+        );
+    }
     let now = getrlimit(Resource::Nofile);
     DescriptorLimit {
         soft: now.current,

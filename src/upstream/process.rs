@@ -129,8 +129,13 @@ impl EndWatch {
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
         }
-        let kind = tokio::signal::unix::SignalKind::child();
-        Ok(Self::Signal(pid, tokio::signal::unix::signal(kind)?))
+        Self::by_signal(pid)
+    }
+
+    fn by_signal(pid: Pid) -> io::Result<Self> {
+        // Listens before the first look, so that no end falls between the two.
+        let children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
+        Ok(Self::Signal(pid, children))
     }
 
     /// Returns when the process has ended and is to be reaped. Cancel-safe.
@@ -156,5 +161,45 @@ impl EndWatch {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EndWatch, Process, has_ended};
+    use crate::upstream::exit::Ending;
+    use rustix::process::Pid;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[expect(
+        clippy::zombie_processes,
+        reason = "reaped by its owner, which is the trial"
+    )]
+    async fn sees_the_end(watch: impl FnOnce(Pid) -> std::io::Result<EndWatch>) {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "read line; exit 6"])
+            .stdin(Stdio::piped());
+        let mut started = command.spawn().expect("a shell");
+        let pid = Pid::from_child(&started);
+        let (orders, inbox) = std::sync::mpsc::channel();
+        let process = Process::new(pid, orders);
+        let mut watch = watch(pid).expect("a watch");
+        assert!(timeout(Duration::ZERO, watch.ended()).await.is_err());
+        drop(started.stdin.take());
+        timeout(Duration::from_secs(30), watch.ended())
+            .await
+            .expect("in time");
+        assert!(has_ended(pid), "it stays to be reaped");
+        assert_eq!(process.reap(), Ending::Status(6));
+        assert!(inbox.recv().is_err(), "nothing is left to bury");
+    }
+
+    #[tokio::test]
+    async fn the_end_is_seen_either_way() {
+        sees_the_end(EndWatch::new).await;
+        sees_the_end(EndWatch::by_signal).await;
     }
 }

@@ -224,3 +224,129 @@ fn without_torn_character(line: &[u8]) -> &[u8] {
         _ => line,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LINE_BYTES, LOGGED_AT_ONCE, Stderr};
+    use rustix::process::Pid;
+    use std::collections::BTreeMap;
+    use std::fmt;
+    use std::sync::{Arc, Mutex};
+    use tokio::net::unix::pipe;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Keeps the fields of every event.
+    #[derive(Clone, Default)]
+    struct Events(Arc<Mutex<Vec<Fields>>>);
+
+    #[derive(Default)]
+    struct Fields(BTreeMap<&'static str, String>);
+
+    impl Visit for Fields {
+        fn record_str(&mut self, field: &Field, value: &str) {
+            self.0.insert(field.name(), value.to_owned());
+        }
+
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            self.0.insert(field.name(), format!("{value:?}"));
+        }
+    }
+
+    impl Subscriber for Events {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            self.0.lock().expect("unpoisoned").push(fields);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// What the log gets of `text`, as pairs of event and line or count.
+    fn logged(text: &[u8]) -> Vec<(String, String)> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        let runtime = runtime.expect("a runtime");
+        let _inside = runtime.enter();
+        let (sender, receiver) = pipe::pipe().expect("a pipe");
+        let pid = Pid::from_raw(7).expect("positive");
+        let mut stderr = Stderr::new(receiver, Arc::from("name"), pid, None);
+        let events = Events::default();
+        let feed = async |stderr: &mut Stderr| {
+            let mut rest = text;
+            while !rest.is_empty() {
+                sender.writable().await.expect("a reader");
+                rest = &rest[sender.try_write(rest).unwrap_or(0)..];
+                stderr.readable().await;
+                while stderr.take() {}
+            }
+        };
+        tracing::subscriber::with_default(events.clone(), || {
+            runtime.block_on(feed(&mut stderr));
+            stderr.finish();
+        });
+        let events = events.0.lock().expect("unpoisoned");
+        let pair = |Fields(fields): &Fields| {
+            assert_eq!(
+                (fields["server"].as_str(), fields["pid"].as_str()),
+                ("name", "7")
+            );
+            let value = fields.get("line").or(fields.get("lines")).expect("a value");
+            (fields["event"].clone(), value.clone())
+        };
+        events.iter().map(pair).collect()
+    }
+
+    fn pair(event: &str, value: &str) -> (String, String) {
+        (event.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn lines_are_logged_one_by_one_and_cut() {
+        let text = format!(
+            "one\r\n\n{}\u{e9}{}\nend",
+            "a".repeat(LINE_BYTES - 1),
+            "b".repeat(9)
+        );
+        let cut = "a".repeat(LINE_BYTES - 1);
+        let lines = ["one", "", &cut, "end"].map(|line| pair("child_stderr", line));
+        assert_eq!(
+            logged(text.as_bytes()),
+            lines,
+            "the cut character is left out"
+        );
+    }
+
+    #[test]
+    fn a_flood_is_suppressed_and_counted() {
+        let line = "f".repeat(255);
+        let admitted = usize::try_from(LOGGED_AT_ONCE).expect("fits") / 256;
+        let flood = format!("{line}\n").repeat(admitted * 40);
+        let events = logged(flood.as_bytes());
+        let lines = events
+            .iter()
+            .filter(|(event, _)| event == "child_stderr")
+            .count();
+        let suppressed: usize = events
+            .iter()
+            .filter(|(event, _)| event == "child_stderr_suppressed")
+            .map(|(_, count)| count.parse::<usize>().expect("a number"))
+            .sum();
+        assert_eq!(lines + suppressed, admitted * 40);
+        assert!(
+            lines >= admitted && suppressed > 0,
+            "{lines} logged, {suppressed} suppressed"
+        );
+    }
+}

@@ -1,6 +1,6 @@
 //! Children are shut off from each other and from the gateway, and from nothing else.
 
-use super::role::{is_role, role_as_nobody, run};
+use super::role::{become_nobody, is_role, role, run};
 use super::{Lines, Spawner, command, output};
 
 /// Prints what became of reading the environment, and of asking for the right to signal.
@@ -23,10 +23,10 @@ async fn spied(scope: bool) -> String {
     output(spy).await
 }
 
-/// Not as root: since Linux 6.16 or so CAP_PERFMON opens `environ` past every security module.
+/// Not as root, whose CAP_PERFMON opens `environ` past every security module on recent kernels.
 #[test]
 fn a_scoped_child_sees_neither_gateway_nor_neighbour() {
-    run(role_as_nobody("isolation::role_spy"));
+    run(role("isolation::role_spy"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,6 +35,7 @@ async fn role_spy() {
     if !is_role() {
         return;
     }
+    become_nobody();
     let open = spied(false).await;
     assert_eq!(
         open,

@@ -3,8 +3,9 @@
 //! A trial about a whole process runs the test program again for one function whose name begins
 //! with `role_`. Such a function is ignored otherwise and does nothing unless [`ROLE`] is set.
 
-use std::os::unix::process::CommandExt;
 use std::process::Command;
+
+use rustix::process::DumpableBehavior;
 
 /// Set in the environment of a process that plays a role.
 pub(super) const ROLE: &str = "GANGWAY_TEST_ROLE";
@@ -26,14 +27,20 @@ pub(super) fn role(name: &str) -> Command {
     command
 }
 
-/// The same as an unprivileged user; root is above most of what keeps processes apart.
-pub(super) fn role_as_nobody(name: &str) -> Command {
-    let mut command = role(name);
-    // SAFETY: geteuid cannot fail and touches nothing.
-    if unsafe { libc::geteuid() } == 0 {
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+/// Gives up root, which is above most of what keeps processes apart; for a role only.
+///
+/// From within, because the test program may lie where nobody else may enter.
+pub(super) fn become_nobody() {
+    // SAFETY: system calls on integers; the C library changes every thread of the process.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setgid(NOBODY), 0);
+            assert_eq!(libc::setuid(NOBODY), 0);
+        }
     }
-    command
+    // The change of user took it away.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).expect("the call exists");
 }
 
 pub(super) fn is_role() -> bool {
