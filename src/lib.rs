@@ -1,5 +1,7 @@
 //! Gangway puts local MCP **stdio** servers on the network as **Streamable HTTP** endpoints.
 
+pub mod auth;
 pub mod caller;
+pub mod cli;
 pub mod config;
 pub mod telemetry;
