@@ -1,7 +1,13 @@
 //! Gangway puts local MCP **stdio** servers on the network as **Streamable HTTP** endpoints.
 
+pub mod auth;
+pub mod budget;
 pub mod caller;
-pub mod mcp;
+pub mod cli;
 pub mod config;
+pub mod exchange;
+pub mod http;
+pub mod mcp;
+pub mod net;
 pub mod telemetry;
 pub mod upstream;

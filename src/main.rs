@@ -1,3 +1,7 @@
 //! The `gangway` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gangway::cli::main()
+}

@@ -4,7 +4,8 @@
 //! Counts that may be unlimited are `Option`: `None` is what the file writes as `0`.
 //! Times and sizes that may be switched off are `Option`: `None` is `"off"`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,12 +92,23 @@ pub struct Network {
 }
 
 /// `[admin]`
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Admin {
     /// Where the admin listener binds; `None` is off.
     pub address: Option<Address>,
     /// The token off-loopback callers must show, if any.
     pub token: Option<String>,
+}
+
+impl fmt::Debug for Admin {
+    /// Everything but the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = self.token.as_ref().map(|_| "(hidden)");
+        f.debug_struct("Admin")
+            .field("address", &self.address)
+            .field("token", &token)
+            .finish()
+    }
 }
 
 /// How a caller may prove who it is.
@@ -113,6 +125,10 @@ pub enum Method {
 pub struct Auth {
     /// Every key of `[auth.keys]` and of `keys_file`, by name.
     pub keys: BTreeMap<Arc<str>, Key>,
+    /// `keys_file`, so that its keys can be read again while the gateway runs.
+    pub keys_file: Option<PathBuf>,
+    /// Names of the keys that came from the keys file.
+    pub filed: BTreeSet<Arc<str>>,
 }
 
 /// One API key.
@@ -124,7 +140,7 @@ pub struct Key {
     pub expires: Option<u64>,
     /// Servers it opens; `None` is all.
     pub servers: Option<Vec<String>>,
-    /// Session cap instead of `sessions.max_per_principal`.
+    /// Session cap instead of `sessions.max_per_principal`; `usize::MAX` is no limit.
     pub sessions: Option<usize>,
 }
 
@@ -230,7 +246,7 @@ pub enum Required {
 }
 
 /// `[servers.NAME]`
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Server {
     /// Program to start.
     pub command: String,
@@ -270,6 +286,18 @@ pub struct Server {
     pub auth: ServerAuth,
     /// Whether a scope-only Landlock domain is asked for (`sandbox.scope`: auto).
     pub sandbox_scope: bool,
+}
+
+impl fmt::Debug for Server {
+    /// What tells servers apart. Arguments and variables may be secrets and are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("command", &self.command)
+            .field("path", &self.path)
+            .field("mode", &self.mode)
+            .field("auth", &self.auth)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Who may enter one server.
@@ -319,7 +347,7 @@ pub struct Queue {
 /// `breaker`
 #[derive(Clone, Debug)]
 pub struct Breaker {
-    /// Failed starts in a row that open it.
+    /// Failed starts in a row that open it; `u32::MAX` is never.
     pub failures: u32,
     /// Longest pause between tries.
     pub backoff_max: Duration,

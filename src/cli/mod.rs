@@ -1,0 +1,217 @@
+//! The command line: what can be typed, and which command it starts.
+
+mod check;
+mod key;
+pub mod name;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Exit status: it went well, also after a clean drain.
+pub const OK: u8 = 0;
+/// Exit status: something failed while running, or the drain cut calls.
+pub const FAILURE: u8 = 1;
+/// Exit status: the command line is wrong.
+pub const USAGE: u8 = 2;
+/// Exit status: the configuration is wrong (`EX_CONFIG` of sysexits.h), so starting again would not help.
+pub const CONFIGURATION: u8 = 78;
+
+const EXAMPLES: &str = "\
+Gangway puts local MCP servers on the network.
+
+  gangway run npx -y @modelcontextprotocol/server-everything      one server, on this machine
+  gangway run --listen 0.0.0.0:8080 uvx mcp-server-time           one server, for other machines (makes an API key)
+  gangway serve -c gangway.toml                                   what a configuration file says
+
+`gangway --help` lists every command.
+";
+
+#[derive(Parser)]
+#[command(
+    name = "gangway",
+    version,
+    about = "Puts local MCP servers on the network as Streamable HTTP"
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(CheckArgs),
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+/// Serve one server until Ctrl-C; without CMD the built-in demo server
+#[derive(Args)]
+pub struct RunArgs {
+    /// Address to listen on: host:port or unix:/path [default: localhost:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Name of the server [default: taken from CMD]
+    #[arg(long, value_name = "N")]
+    pub name: Option<String>,
+    /// A variable for the server; may be given several times
+    #[arg(long, value_name = "K=V", value_parser = parse_variable)]
+    pub env: Vec<(String, String)>,
+    /// Address for metrics and health [default: off]
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Let everybody in who reaches the address
+    #[arg(long)]
+    pub no_auth: bool,
+    /// The server to start, with its arguments
+    #[arg(value_names = ["CMD", "ARG"], trailing_var_arg = true)]
+    pub command: Vec<String>,
+}
+
+/// Serve what a configuration file says
+#[derive(Args)]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Check a configuration file and print every URL it serves
+#[derive(Args)]
+pub struct CheckArgs {
+    /// The configuration file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print every key with its value and where that comes from
+    #[arg(long)]
+    pub explain: bool,
+    /// Also look on this machine: are the commands there, can the addresses be bound?
+    #[arg(long)]
+    pub online: bool,
+}
+
+/// Make API keys
+#[derive(Subcommand)]
+pub enum KeyCommand {
+    /// Make an API key: prints it once, and the table to paste into the configuration
+    New {
+        /// Who or what will use the key
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+/// Reads `K=V`.
+fn parse_variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        // The text is not repeated: what stands where K=V should may be the secret alone.
+        _ => Err("write NAME=value".to_owned()),
+    }
+}
+
+/// Parses the command line of the process and runs what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    if std::env::args_os().len() <= 1 {
+        return say(EXAMPLES, OK);
+    }
+    let command = match CommandLine::try_parse() {
+        Ok(line) => line.command,
+        Err(error) => {
+            // A closed standard output or error is nothing that could still be reported.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { OK });
+        }
+    };
+    match command {
+        Command::Check(args) => check::run(&args),
+        Command::Key(KeyCommand::New { name }) => key::new(&name),
+    }
+}
+
+/// Writes text to standard output and ends with `status`, or with a failure if nobody could read it.
+fn say(text: &str, status: u8) -> ExitCode {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::from(status),
+        Err(_) => ExitCode::from(FAILURE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, CommandFactory, FromArgMatches};
+
+    use super::{CommandLine, RunArgs, ServeArgs};
+
+    fn run(line: &str) -> Result<RunArgs, clap::error::ErrorKind> {
+        parse::<RunArgs>(line).map_err(|error| error.kind())
+    }
+
+    fn parse<T: Args + FromArgMatches>(line: &str) -> Result<T, clap::Error> {
+        let command = T::augment_args(clap::Command::new("run"));
+        T::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_behind_the_command_belongs_to_it() {
+        let args =
+            run("run --name a npx -y server --listen x --no-auth").expect("the line is good");
+        assert_eq!(
+            args.command,
+            ["npx", "-y", "server", "--listen", "x", "--no-auth"]
+        );
+        assert_eq!(
+            (args.name.as_deref(), args.listen, args.no_auth),
+            (Some("a"), None, false)
+        );
+        let args = run("run --no-auth -- -odd --flag").expect("the line is good");
+        assert_eq!(args.command, ["-odd", "--flag"]);
+        assert!(
+            run("run")
+                .expect("no command is the demo")
+                .command
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_mistyped_flag_is_no_command() {
+        assert!(matches!(
+            run("run --lisen x npx"),
+            Err(clap::error::ErrorKind::UnknownArgument)
+        ));
+    }
+
+    #[test]
+    fn variables_may_be_several() {
+        let args = run("run --env A=1 --env B=x=y cmd").expect("the line is good");
+        assert_eq!(
+            args.env,
+            [
+                ("A".to_owned(), "1".to_owned()),
+                ("B".to_owned(), "x=y".to_owned())
+            ]
+        );
+        assert!(run("run --env A cmd").is_err());
+    }
+
+    #[test]
+    fn serve_needs_its_file() {
+        assert_eq!(
+            parse::<ServeArgs>("serve -c a.toml")
+                .map(|args| args.config)
+                .ok(),
+            Some("a.toml".into())
+        );
+        assert!(parse::<ServeArgs>("serve").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! `[auth]`, and the `auth` of a server.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::document::{Place, Value};
+use super::keys;
+use super::meaning::{Auth, Key, Method};
+use super::report::{Report, shown};
+use super::section::{Refused, Section, mismatch, pick};
+
+/// What `[auth]` says.
+pub(super) struct Said {
+    /// `methods`; empty where nothing is said.
+    pub(super) methods: Vec<Method>,
+    /// Where `methods` stands, or would.
+    pub(super) place: Option<Place>,
+    pub(super) auth: Auth,
+    /// Where each key of the file that names servers stands.
+    pub(super) openings: Vec<(Place, Vec<String>)>,
+}
+
+/// Reads `[auth]`.
+pub(super) fn read(mut section: Section<'_>) -> Said {
+    let place = section.place("methods");
+    let methods = methods(&mut section).unwrap_or_default();
+    let base = section.report.base;
+    let keys_file = section.parsed("keys_file", "", |path| Ok(base.join(path)));
+    let said = keys::read(&mut section);
+    let openings = said
+        .values()
+        .filter_map(|said| {
+            said.key
+                .servers
+                .clone()
+                .map(|servers| (said.place.clone(), servers))
+        })
+        .collect();
+    let filed = keys_file
+        .as_deref()
+        .map(|path| read_keys_file(section.report, path))
+        .unwrap_or_default();
+    let names = filed.keys().cloned().collect();
+    let keys = keys::join(section.report, said, filed);
+    Said {
+        methods,
+        place,
+        auth: Auth {
+            keys,
+            keys_file,
+            filed: names,
+        },
+        openings,
+    }
+}
+
+fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
+    keys::read_keys_file(path).unwrap_or_else(|problems| {
+        problems
+            .iter()
+            .cloned()
+            .for_each(|problem| report.add(problem));
+        BTreeMap::new()
+    })
+}
+
+/// Reads the `auth` of a server: its methods, if it has its own.
+pub(super) fn read_server(mut section: Section<'_>) -> Option<Vec<Method>> {
+    let place = section.place("methods");
+    let said = section.has("methods");
+    let methods = methods(&mut section);
+    if said && methods.as_ref().is_some_and(Vec::is_empty) {
+        let refused = Refused::new(
+            "is empty",
+            "leave it out to take what [auth] says, or write [\"api_key\"] or [\"none\"]",
+        );
+        section.refuse("methods", place.as_ref(), refused);
+        return None;
+    }
+    methods
+}
+
+/// Reads `methods`; `None` where nothing is said, or nothing that can be used.
+fn methods(section: &mut Section<'_>) -> Option<Vec<Method>> {
+    const KEY: &str = "methods";
+    let node = section.take(KEY);
+    section.record(
+        KEY,
+        node,
+        node.map_or_else(|| "[]".to_owned(), |node| shown(&node.value)),
+    );
+    let node = node?;
+    let Value::Array(items) = &node.value else {
+        section.refuse(
+            KEY,
+            Some(&node.place),
+            mismatch(&node.value, "write an array: [\"api_key\"]"),
+        );
+        return None;
+    };
+    let methods = section.items(KEY, items, |word| {
+        pick(word, &[("api_key", Method::ApiKey), ("none", Method::None)])
+    });
+    if methods.len() < items.len() {
+        return None;
+    }
+    if methods.contains(&Method::None) && methods.len() > 1 {
+        let refused = Refused::new(
+            "has \"none\" beside another",
+            "\"none\" lets everybody in: leave it out, or the others",
+        );
+        section.refuse(KEY, Some(&node.place), refused);
+        return None;
+    }
+    Some(methods)
+}

@@ -1,0 +1,135 @@
+//! What must not be shown: one rule for messages, for `check --explain` and for argument lists.
+
+/// What stands for a secret.
+pub(super) const HIDDEN: &str = "(hidden)";
+
+/// Words in a name that say that its value is a secret.
+const WORDS: [&str; 8] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "credential",
+    "authorization",
+    "api-key",
+    "apikey",
+];
+
+/// Whether a key, a variable or a flag of this name holds a secret.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    let folded = name.to_ascii_lowercase().replace('_', "-");
+    WORDS.iter().any(|word| folded.contains(word)) || folded == "key" || folded.ends_with("-key")
+}
+
+/// Masks a source line that may hold a secret: one whose key says so, and everything within an `env` table.
+///
+/// `before` is the text above the line; it decides which table the line belongs to.
+pub(super) fn mask_line(before: &str, line: &str) -> String {
+    let trimmed = line.trim_start();
+    if trimmed.starts_with('[') || trimmed.starts_with('#') {
+        return line.to_owned();
+    }
+    let Some((key, _)) = line.split_once('=') else {
+        return if in_environment(before) || line.contains("gangway_") {
+            HIDDEN.to_owned()
+        } else {
+            line.to_owned()
+        };
+    };
+    let name = key
+        .trim()
+        .rsplit('.')
+        .next()
+        .unwrap_or("")
+        .trim_matches(['"', '\'', ' ']);
+    let inline = ["env =", "env=", "token", "Token", "TOKEN", "gangway_"]
+        .iter()
+        .any(|word| line.contains(word));
+    let dotted = key.split('.').any(|part| part.trim() == "env");
+    if is_secret_name(name) || name == "env" || inline || dotted || in_environment(before) {
+        format!("{key}= {HIDDEN}")
+    } else {
+        line.to_owned()
+    }
+}
+
+/// Whether the last table header in `before` opens an `env` table.
+fn in_environment(before: &str) -> bool {
+    let header = before
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| line.starts_with('['));
+    header.is_some_and(|line| {
+        let path = line.trim_start_matches('[').split(']').next().unwrap_or("");
+        path.rsplit('.')
+            .next()
+            .is_some_and(|last| last.trim() == "env")
+    })
+}
+
+/// An argument list as it may be shown: the value of a flag whose name says secret is hidden.
+pub(super) fn mask_arguments(arguments: &[String]) -> Vec<String> {
+    let mut hide_next = false;
+    let mut shown = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        let flag = argument.starts_with('-');
+        shown.push(match argument.split_once('=') {
+            _ if hide_next && !flag => HIDDEN.to_owned(),
+            Some((name, _)) if is_secret_name(name) => format!("{name}={HIDDEN}"),
+            _ => argument.clone(),
+        });
+        hide_next =
+            flag && !argument.contains('=') && is_secret_name(argument.trim_start_matches('-'));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{mask_arguments, mask_line};
+
+    #[test]
+    fn lines_with_secrets_are_masked() {
+        for (before, line, masked) in [
+            ("[admin]\n", "token = \"s3\"", true),
+            ("[servers.a]\n", "env = { A = \"s3\" }", true),
+            ("[servers.a]\n", "env.A = \"s3\"", true),
+            ("[servers.a.env]\n", "A = \"s3\"", true),
+            ("[servers.a.env]\nA = \"\"\"\n", "s3", true),
+            ("[servers.a.env]\n[servers.b]\n", "cwd = \"s3\"", false),
+            ("[listen]\n", "address = \"s3\"", false),
+            ("", "alice gangway_s3", true),
+            ("[auth.keys.a]\n", "hash = \"gangway_s3\"", true),
+            ("", "servers.a.env.API_KEY = 's3'", true),
+            ("", "admin = { address = \"off\", token = \"s3\" }", true),
+        ] {
+            assert_eq!(
+                !mask_line(before, line).contains("s3"),
+                masked,
+                "{before}{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_with_secrets_are_masked() {
+        let arguments = [
+            "-y",
+            "server",
+            "--api-key",
+            "s1",
+            "--token=s2",
+            "PASSWORD=s3",
+            "--keyboard",
+            "x",
+            "--key",
+            "-v",
+        ];
+        let shown = mask_arguments(&arguments.map(str::to_owned)).join(" ");
+        assert_eq!(
+            shown,
+            "-y server --api-key (hidden) --token=(hidden) PASSWORD=(hidden) --keyboard x --key -v"
+        );
+    }
+}
