@@ -2,4 +2,5 @@
 
 pub mod caller;
 pub mod config;
+pub mod net;
 pub mod telemetry;
