@@ -2,5 +2,6 @@
 
 pub mod caller;
 pub mod config;
+pub mod http;
 pub mod net;
 pub mod telemetry;
