@@ -1,0 +1,472 @@
+//! Every way to say no before a call runs, and what each looks like on the wire.
+//!
+//! The status speaks for the connection and the session; a call of a live session fails in-band
+//! instead (see [`super::loss`]). The text is fixed: it never quotes the request.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::telemetry::label::Refusal;
+
+use super::body::Body;
+
+/// JSON-RPC 2.0 section 5.1: the bytes are no JSON.
+pub const PARSE_ERROR: i32 = -32700;
+/// JSON-RPC 2.0 section 5.1: the JSON is no request.
+pub const INVALID_REQUEST: i32 = -32600;
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No `Host`, several, or one that is no host (RFC 9112 section 3.2).
+    HostMalformed,
+    /// The target names another host than `Host` does.
+    HostDisagrees,
+    /// A host that is not served here.
+    HostForbidden,
+    /// An origin that may not call, several, or a cross-site request without one.
+    OriginForbidden,
+    /// More fields than `limits.header_fields`.
+    TooManyFields,
+    /// A header the gateway needs is malformed or repeated; the text says which.
+    BadHeader(&'static str),
+    /// `MCP-Protocol-Version` names a revision that is not served here.
+    ProtocolVersion,
+    /// Nothing is served at this path.
+    NotFound,
+    /// The path is served, the method is not; the value of `Allow`.
+    Method(&'static str),
+    /// No type of `Accept` can be given.
+    NotAcceptable,
+    /// The body is not said to be JSON in UTF-8.
+    MediaType,
+    /// The body is encoded (`Content-Encoding`).
+    Encoded,
+    /// The body paused longer than `limits.body_idle`.
+    BodyTimeout,
+    /// The body is larger than `limits.body_bytes`.
+    TooLarge,
+    /// The body is no JSON.
+    Parse,
+    /// The body is JSON but no message; the text says what is wrong.
+    Invalid(&'static str),
+    /// No `Mcp-Session-Id` on what is no `initialize`.
+    SessionMissing,
+    /// No such session here, or not this caller's.
+    SessionUnknown,
+    /// A `Last-Event-ID` that cannot be resumed from.
+    EventId,
+    /// Nothing, or nothing valid, was presented; the value of `WWW-Authenticate`.
+    Unauthenticated(HeaderValue),
+    /// The caller is known and may not enter here.
+    Forbidden,
+    /// The caller has `sessions.max_per_principal` sessions.
+    PrincipalSessions,
+    /// There are `sessions.max` sessions and none can make room.
+    Sessions,
+    /// No child came free within `pool.wait`.
+    PoolFull,
+    /// Too much waits for the child already.
+    QueueFull,
+    /// The server failed to start too often; it is tried again after this.
+    Breaker(Duration),
+    /// The child did not start or did not answer the handshake.
+    StartFailed,
+    /// The memory budget is used up.
+    Memory,
+    /// `limits.requests_in_flight` requests wait for an answer.
+    Overload,
+    /// The caller has `limits.requests_in_flight_per_principal` requests waiting.
+    PrincipalRequests,
+    /// The gateway is stopping.
+    Draining,
+}
+
+/// Seconds after which a client may try again where nothing better is known.
+const SOON: Duration = Duration::from_secs(1);
+/// The same where a slot has to come free or a process has to be replaced.
+const LATER: Duration = Duration::from_secs(5);
+
+impl Refused {
+    /// The status of the answer.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refused::HostMalformed
+            | Refused::HostDisagrees
+            | Refused::BadHeader(_)
+            | Refused::ProtocolVersion
+            | Refused::Parse
+            | Refused::Invalid(_)
+            | Refused::SessionMissing
+            | Refused::EventId => StatusCode::BAD_REQUEST,
+            Refused::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Refused::HostForbidden | Refused::OriginForbidden | Refused::Forbidden => {
+                StatusCode::FORBIDDEN
+            }
+            Refused::NotFound | Refused::SessionUnknown => StatusCode::NOT_FOUND,
+            Refused::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Refused::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+            Refused::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refused::MediaType | Refused::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refused::TooManyFields => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Refused::PrincipalSessions | Refused::PrincipalRequests => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Refused::Sessions
+            | Refused::PoolFull
+            | Refused::QueueFull
+            | Refused::Breaker(_)
+            | Refused::StartFailed
+            | Refused::Memory
+            | Refused::Overload
+            | Refused::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The code of the JSON-RPC error: the reserved ones with their own meaning, else the status,
+    /// which lies outside the range JSON-RPC 2.0 section 5.1 reserves.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        match self {
+            Refused::Parse => PARSE_ERROR,
+            Refused::Invalid(_) | Refused::SessionMissing | Refused::ProtocolVersion => {
+                INVALID_REQUEST
+            }
+            _ => i32::from(self.status().as_u16()),
+        }
+    }
+
+    /// What the client is told.
+    #[must_use]
+    pub fn text(&self) -> &'static str {
+        match self {
+            Refused::HostMalformed => "The request must name exactly one host",
+            Refused::HostDisagrees => "The request target and the Host header disagree",
+            Refused::HostForbidden => "This host name is not served here",
+            Refused::OriginForbidden => "This origin may not call this server",
+            Refused::TooManyFields => "The request has too many header fields",
+            Refused::BadHeader(text) | Refused::Invalid(text) => text,
+            Refused::ProtocolVersion => "This MCP-Protocol-Version is not supported",
+            Refused::NotFound => "Nothing is served at this path",
+            Refused::Method(_) => "This method is not served at this path",
+            Refused::NotAcceptable => "Accept must allow application/json or text/event-stream",
+            Refused::MediaType => "Content-Type must be application/json, in UTF-8",
+            Refused::Encoded => "The body must not be encoded: leave Content-Encoding out",
+            Refused::BodyTimeout => "The body did not arrive in time",
+            Refused::TooLarge => "The body is too large",
+            Refused::Parse => "The body is not JSON",
+            Refused::SessionMissing => "Everything but initialize needs an Mcp-Session-Id header",
+            Refused::SessionUnknown => "There is no such session: start again with initialize",
+            Refused::EventId => "This Last-Event-ID cannot be resumed from",
+            Refused::Unauthenticated(_) => "A valid API key is needed",
+            Refused::Forbidden => "This caller may not use this server",
+            Refused::PrincipalSessions => "This caller has too many sessions open",
+            Refused::PrincipalRequests => "This caller has too many requests waiting",
+            Refused::Sessions => "Too many sessions are open",
+            Refused::PoolFull => "Every process of this server is in use",
+            Refused::QueueFull => "Too much is waiting for this server",
+            Refused::Breaker(_) => "This server fails to start and is being left alone for a while",
+            Refused::StartFailed => "This server did not start",
+            Refused::Memory => "The gateway is short of memory",
+            Refused::Overload => "Too many requests are waiting",
+            Refused::Draining => "The gateway is stopping",
+        }
+    }
+
+    /// The label of `refusals_total`; `None` is what belongs to ordinary life, like a session that
+    /// is over.
+    #[must_use]
+    pub fn label(&self) -> Option<Refusal> {
+        Some(match self {
+            Refused::HostMalformed | Refused::HostDisagrees | Refused::HostForbidden => {
+                Refusal::Host
+            }
+            Refused::OriginForbidden => Refusal::Origin,
+            Refused::TooManyFields
+            | Refused::BadHeader(_)
+            | Refused::ProtocolVersion
+            | Refused::Method(_)
+            | Refused::SessionMissing
+            | Refused::EventId => Refusal::Headers,
+            Refused::NotAcceptable | Refused::MediaType | Refused::Encoded => Refusal::MediaType,
+            Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) => Refusal::Parse,
+            Refused::TooLarge => Refusal::TooLarge,
+            Refused::Unauthenticated(_) | Refused::Forbidden => Refusal::Unauthenticated,
+            Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
+            Refused::PoolFull => Refusal::PoolFull,
+            Refused::QueueFull => Refusal::QueueFull,
+            Refused::Breaker(_) => Refusal::Breaker,
+            Refused::Memory => Refusal::Memory,
+            Refused::Overload | Refused::PrincipalRequests => Refusal::Overload,
+            Refused::Draining => Refusal::Draining,
+            Refused::NotFound | Refused::SessionUnknown | Refused::StartFailed => return None,
+        })
+    }
+
+    /// The configuration key that decides this; for the log, never for the client.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        Some(match self {
+            Refused::HostForbidden => "listen.allowed_hosts",
+            Refused::OriginForbidden => "listen.allowed_origins",
+            Refused::TooManyFields => "limits.header_fields",
+            Refused::BodyTimeout => "limits.body_idle",
+            Refused::TooLarge => "limits.body_bytes",
+            Refused::Forbidden => "auth.keys.NAME.servers",
+            Refused::PrincipalSessions => "sessions.max_per_principal",
+            Refused::PrincipalRequests => "limits.requests_in_flight_per_principal",
+            Refused::Sessions => "sessions.max",
+            Refused::PoolFull => "servers.NAME.pool",
+            Refused::QueueFull => "servers.NAME.queue",
+            Refused::Breaker(_) => "servers.NAME.breaker",
+            Refused::StartFailed => "servers.NAME.command",
+            Refused::Memory => "limits.memory",
+            Refused::Overload => "limits.requests_in_flight",
+            _ => return None,
+        })
+    }
+
+    /// When the same request may succeed.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Refused::Breaker(pause) => Some(*pause),
+            Refused::PrincipalSessions
+            | Refused::Sessions
+            | Refused::PoolFull
+            | Refused::StartFailed => Some(LATER),
+            Refused::PrincipalRequests
+            | Refused::QueueFull
+            | Refused::Memory
+            | Refused::Overload
+            | Refused::Draining => Some(SOON),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection must not carry another request: where the next one begins is in
+    /// doubt, or bytes of this one are still on their way.
+    fn closes(&self) -> bool {
+        matches!(
+            self,
+            Refused::HostMalformed
+                | Refused::HostDisagrees
+                | Refused::TooManyFields
+                | Refused::BodyTimeout
+                | Refused::TooLarge
+                | Refused::Draining
+        )
+    }
+
+    /// The answer. `id` is the request's id as it stands in its JSON; where it is not known the
+    /// member is left out (Streamable HTTP, "Sending Messages to the Server", item 4), never null.
+    #[must_use]
+    pub fn into_response(self, id: Option<&[u8]>) -> Response<Body> {
+        let retry_after = self.retry_after();
+        let mut response = error_response(self.status(), self.error(id), retry_after);
+        let headers = response.headers_mut();
+        if self.closes() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        match self {
+            Refused::Method(allow) => {
+                headers.insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            Refused::Unauthenticated(challenge) => {
+                headers.insert(WWW_AUTHENTICATE, challenge);
+            }
+            _ => {}
+        }
+        response
+    }
+
+    fn error(&self, id: Option<&[u8]>) -> Bytes {
+        let mut data = String::from(r#"{"gateway":true"#);
+        if let Some(label) = self.label() {
+            data.push_str(r#","reason":""#);
+            data.push_str(label.as_str());
+            data.push('"');
+        }
+        if let Some(pause) = self.retry_after() {
+            data.push_str(&format!(r#","retry_after_ms":{}"#, pause.as_millis()));
+        }
+        data.push('}');
+        json_rpc_error(id, self.code(), self.text(), &data)
+    }
+}
+
+/// An answer that carries a JSON-RPC error.
+pub(super) fn error_response(
+    status: StatusCode,
+    error: Bytes,
+    retry_after: Option<Duration>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::from(error));
+    *response.status_mut() = status;
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(pause) = retry_after {
+        // Whole seconds (RFC 9110 section 10.2.3), never rounded down to "at once".
+        let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+    response
+}
+
+/// One JSON-RPC error object. `id` and `data` are JSON already; `text` is one of ours, which needs
+/// no escaping.
+pub(super) fn json_rpc_error(
+    id: Option<&[u8]>,
+    code: i32,
+    text: &'static str,
+    data: &str,
+) -> Bytes {
+    debug_assert!(
+        text.bytes()
+            .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\'),
+        "{text}"
+    );
+    let mut error = Vec::with_capacity(128 + text.len() + data.len() + id.map_or(0, <[u8]>::len));
+    error.extend_from_slice(br#"{"jsonrpc":"2.0","#);
+    if let Some(id) = id {
+        error.extend_from_slice(br#""id":"#);
+        error.extend_from_slice(id);
+        error.push(b',');
+    }
+    error.extend_from_slice(br#""error":{"code":"#);
+    error.extend_from_slice(code.to_string().as_bytes());
+    error.extend_from_slice(br#","message":""#);
+    error.extend_from_slice(text.as_bytes());
+    error.extend_from_slice(br#"","data":"#);
+    error.extend_from_slice(data.as_bytes());
+    error.extend_from_slice(b"}}");
+    Bytes::from(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::{HeaderValue, Response};
+    use serde_json::Value;
+
+    use super::{Body, INVALID_REQUEST, PARSE_ERROR, Refused};
+
+    pub(crate) fn bytes(response: Response<Body>) -> Bytes {
+        use http_body::Body as _;
+        let mut body = response.into_body();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::Pin::new(&mut body).poll_frame(&mut context) {
+            std::task::Poll::Ready(Some(Ok(frame))) => frame.into_data().expect("data comes first"),
+            _ => Bytes::new(),
+        }
+    }
+
+    fn every() -> Vec<Refused> {
+        vec![
+            Refused::HostMalformed,
+            Refused::HostDisagrees,
+            Refused::HostForbidden,
+            Refused::OriginForbidden,
+            Refused::TooManyFields,
+            Refused::BadHeader("A header is bad"),
+            Refused::ProtocolVersion,
+            Refused::NotFound,
+            Refused::Method("POST"),
+            Refused::NotAcceptable,
+            Refused::MediaType,
+            Refused::Encoded,
+            Refused::BodyTimeout,
+            Refused::TooLarge,
+            Refused::Parse,
+            Refused::Invalid("The message is bad"),
+            Refused::SessionMissing,
+            Refused::SessionUnknown,
+            Refused::EventId,
+            Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
+            Refused::Forbidden,
+            Refused::PrincipalSessions,
+            Refused::Sessions,
+            Refused::PoolFull,
+            Refused::QueueFull,
+            Refused::Breaker(Duration::from_millis(1200)),
+            Refused::StartFailed,
+            Refused::Memory,
+            Refused::Overload,
+            Refused::PrincipalRequests,
+            Refused::Draining,
+        ]
+    }
+
+    #[test]
+    fn each_is_json_with_a_code_outside_the_reserved_range_or_with_its_own_meaning() {
+        for refused in every() {
+            let (status, code, text) = (refused.status().as_u16(), refused.code(), refused.text());
+            let error: Value =
+                serde_json::from_slice(&bytes(refused.clone().into_response(Some(b"7"))))
+                    .expect("every refusal is JSON");
+            assert_eq!(error["id"], 7, "{refused:?}");
+            assert_eq!(error["error"]["message"], text);
+            assert_eq!(error["error"]["code"], code);
+            assert_eq!(error["error"]["data"]["gateway"], true);
+            let own = [PARSE_ERROR, INVALID_REQUEST].contains(&code) && status == 400;
+            assert!(
+                own || code == i32::from(status),
+                "{refused:?} has code {code}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_id_is_left_out_and_a_known_one_kept_to_the_byte() {
+        let error = bytes(Refused::Parse.into_response(None));
+        assert!(!String::from_utf8_lossy(&error).contains("\"id\""));
+        let error = bytes(Refused::Sessions.into_response(Some(b"9007199254740993.00")));
+        assert!(String::from_utf8_lossy(&error).contains(r#""id":9007199254740993.00,"#));
+    }
+
+    #[test]
+    fn whoever_should_come_back_is_told_when() {
+        for refused in every() {
+            let overloaded = matches!(refused.status().as_u16(), 429 | 503);
+            let response = refused.clone().into_response(None);
+            assert_eq!(
+                response.headers().contains_key("retry-after"),
+                overloaded,
+                "{refused:?}"
+            );
+        }
+        let response = Refused::Breaker(Duration::from_millis(1200)).into_response(None);
+        assert_eq!(response.headers()["retry-after"], "2", "rounded up");
+        assert!(String::from_utf8_lossy(&bytes(response)).contains(r#""retry_after_ms":1200"#));
+    }
+
+    #[test]
+    fn statuses_that_need_a_header_have_it() {
+        let response = Refused::Method("POST, OPTIONS").into_response(None);
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["allow"]),
+            (405, &HeaderValue::from_static("POST, OPTIONS"))
+        );
+        let challenge = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+        let response = Refused::Unauthenticated(challenge.clone()).into_response(None);
+        assert_eq!(
+            (
+                response.status().as_u16(),
+                &response.headers()["www-authenticate"]
+            ),
+            (401, &challenge)
+        );
+        assert_eq!(
+            Refused::TooLarge.into_response(None).headers()["connection"],
+            "close"
+        );
+    }
+}

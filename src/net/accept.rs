@@ -1,0 +1,345 @@
+//! The accept loop: takes connections, owns them, survives running out of descriptors, drains.
+
+use std::error::Error;
+use std::future::{Future, pending, poll_fn};
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use crate::caller::Peer;
+use crate::config::{Limits, Network};
+use crate::telemetry::label::Accepted;
+
+use super::cap::Caps;
+use super::clock::Clock;
+use super::connection::{self, Connection, Reported};
+use super::listen::{ListenSocket, Listener};
+use super::observe::Observer;
+use super::wire::Stream;
+
+/// How far the gateway is on its way out. It only ever moves forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Connections are taken.
+    Serving,
+    /// No connection is taken; idle ones close, busy ones after their answer.
+    Draining,
+    /// Whatever is left is dropped.
+    Closed,
+}
+
+/// First and longest pause after `accept` ran out of something.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Refusals of one kind are logged at most this often.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Serves `listener` until `phase` is [`Phase::Draining`] and every connection has ended, or until
+/// it is [`Phase::Closed`]. Dropping the future drops every connection.
+///
+/// Each request is handed to `service` with its connection; the returned future is dropped if the
+/// client leaves first. A panic in it ends that connection only. `trusted` are the networks that
+/// the per-address cap does not count.
+pub async fn serve<S, F, B>(
+    listener: Listener,
+    limits: &Limits,
+    trusted: Vec<Network>,
+    phase: watch::Receiver<Phase>,
+    service: Arc<S>,
+    observer: Arc<dyn Observer>,
+) where
+    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let door = Door {
+        name: listener.name,
+        limits: limits.clone(),
+        caps: Caps::new(limits, trusted),
+        builder: connection::builder(limits),
+        phase,
+        service,
+        observer,
+    };
+    door.run(listener).await;
+}
+
+/// What the accept loop needs for each connection.
+struct Door<S> {
+    name: &'static str,
+    limits: Limits,
+    caps: Arc<Caps>,
+    builder: http1::Builder,
+    phase: watch::Receiver<Phase>,
+    service: Arc<S>,
+    observer: Arc<dyn Observer>,
+}
+
+impl<S, F, B> Door<S>
+where
+    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    async fn run(self, listener: Listener) {
+        let mut connections = JoinSet::new();
+        let mut sockets = Sockets { listener, next: 0 };
+        let mut pause = Pause::default();
+        let mut log = RefusalLog::default();
+        let mut phase = self.phase.clone();
+        while *phase.borrow_and_update() == Phase::Serving {
+            tokio::select! {
+                _ = phase.changed() => if phase.has_changed().is_err() { break },
+                Some(ended) = connections.join_next() => report(ended),
+                accepted = sockets.accept_after(pause.until) => match accepted {
+                    Ok(taken) => {
+                        pause = Pause::default();
+                        self.admit(taken, &mut connections, &mut log);
+                    }
+                    Err(error) => self.accept_failed(&error, &mut pause),
+                },
+            }
+        }
+        // Closed here, not at the end: what waits in the backlog must go elsewhere at once.
+        drop(sockets);
+        while !connections.is_empty() {
+            tokio::select! {
+                // Dropping the set drops what is left.
+                _ = phase.wait_for(|phase| *phase == Phase::Closed) => break,
+                Some(ended) = connections.join_next() => report(ended),
+            }
+        }
+        connections.shutdown().await;
+    }
+
+    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>, log: &mut RefusalLog) {
+        let address = match taken.peer {
+            Peer::Ip(address) => Some(address),
+            Peer::Local => None,
+        };
+        let place = match self.caps.enter(address) {
+            Ok(place) => place,
+            Err(why) => {
+                self.observer.refused(self.name, why);
+                log.refused(self.name, why, taken.peer);
+                return;
+            }
+        };
+        self.observer.accepted(self.name);
+        let connection = Arc::new(Connection {
+            listener: self.name,
+            peer: taken.peer,
+            trusted_proxy: address.is_some_and(|address| self.caps.is_exempt(address)),
+            local_bind: taken.local_bind,
+            end: OnceLock::new(),
+        });
+        let reported = Reported {
+            connection: Arc::clone(&connection),
+            observer: Arc::clone(&self.observer),
+        };
+        let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
+        let served = connection::serve(
+            taken.stream,
+            connection,
+            self.builder.clone(),
+            clock,
+            self.phase.clone(),
+            Arc::clone(&self.service),
+        );
+        connections.spawn(async move {
+            // Given back in this order: the socket, the report, the place below the caps.
+            let _place = place;
+            let _reported = reported;
+            served.await;
+        });
+    }
+
+    fn accept_failed(&self, error: &io::Error, pause: &mut Pause) {
+        let name = symbol(error);
+        self.observer.accept_error(self.name, name);
+        if is_of_one_connection(error) {
+            return;
+        }
+        let first = pause.until.is_none();
+        pause.lengthen();
+        if first {
+            tracing::warn!(
+                event = "accept_error",
+                listener = self.name,
+                errno = name,
+                error = %error,
+                "no connection can be taken for now; raise the limit on open files (ulimit -n) or lower limits.connections"
+            );
+        }
+    }
+}
+
+/// An accepted socket and where it came from.
+struct Taken {
+    stream: Stream,
+    peer: Peer,
+    local_bind: bool,
+}
+
+/// The sockets of a listener, asked in turn.
+struct Sockets {
+    listener: Listener,
+    next: usize,
+}
+
+impl Sockets {
+    /// The next connection, not before `until`.
+    async fn accept_after(&mut self, until: Option<Instant>) -> io::Result<Taken> {
+        if let Some(until) = until {
+            sleep_until(until).await;
+        }
+        if self.listener.sockets.is_empty() {
+            return pending().await;
+        }
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Taken>> {
+        let count = self.listener.sockets.len();
+        for step in 0..count {
+            let at = (self.next + step) % count;
+            let local_bind = self.listener.addresses[at].is_local();
+            if let Poll::Ready(taken) = self.listener.sockets[at].poll_accept(local_bind, cx) {
+                self.next = (at + 1) % count;
+                return Poll::Ready(taken);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl ListenSocket {
+    fn poll_accept(&self, local_bind: bool, cx: &mut Context<'_>) -> Poll<io::Result<Taken>> {
+        match self {
+            ListenSocket::Tcp(socket) => socket.poll_accept(cx).map_ok(|(stream, peer)| {
+                // Linux hands the option on from the listening socket.
+                #[cfg(not(target_os = "linux"))]
+                let _ = stream.set_nodelay(true);
+                Taken {
+                    stream: Stream::Tcp(stream),
+                    peer: Peer::Ip(peer.ip().to_canonical()),
+                    local_bind,
+                }
+            }),
+            ListenSocket::Unix(socket) => {
+                socket.listener.poll_accept(cx).map_ok(|(stream, _)| Taken {
+                    stream: Stream::Unix(stream),
+                    peer: Peer::Local,
+                    local_bind,
+                })
+            }
+        }
+    }
+}
+
+/// The pause after `accept` failed for want of something.
+#[derive(Default)]
+struct Pause {
+    length: Option<Duration>,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    fn lengthen(&mut self) {
+        let length = self
+            .length
+            .map_or(PAUSE, |length| (length * 2).min(PAUSE_MAX));
+        self.length = Some(length);
+        self.until = Some(Instant::now() + length);
+    }
+}
+
+/// Keeps a flood of refused connections from becoming a flood of lines.
+#[derive(Default)]
+struct RefusalLog {
+    silent_until: Option<Instant>,
+    unlogged: u64,
+}
+
+impl RefusalLog {
+    fn refused(&mut self, listener: &'static str, why: Accepted, peer: Peer) {
+        let now = Instant::now();
+        if self.silent_until.is_some_and(|until| now < until) {
+            self.unlogged += 1;
+            return;
+        }
+        let key = match why {
+            Accepted::AddressLimit => {
+                "limits.connections_per_address, or listen.trusted_proxies for a proxy"
+            }
+            _ => "limits.connections",
+        };
+        tracing::warn!(
+            event = "refused",
+            listener,
+            reason = why.as_str(),
+            client_addr = %peer,
+            key,
+            unlogged = self.unlogged,
+            "connection closed at once"
+        );
+        self.unlogged = 0;
+        self.silent_until = Some(now + LOG_EVERY);
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(
+            event = "panic",
+            "a request panicked; its connection was closed"
+        );
+    }
+}
+
+/// Whether the failure concerns the connection that was about to be taken, and not this process
+/// (accept(2): such errors are to be treated like "try again").
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::ECONNRESET
+                | libc::EINTR
+                | libc::EPROTO
+                | libc::EPERM
+                | libc::ENETDOWN
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::ENOPROTOOPT
+                | libc::ETIMEDOUT
+        )
+    )
+}
+
+fn symbol(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "EMFILE",
+        Some(libc::ENFILE) => "ENFILE",
+        Some(libc::ENOBUFS) => "ENOBUFS",
+        Some(libc::ENOMEM) => "ENOMEM",
+        Some(libc::ECONNABORTED) => "ECONNABORTED",
+        Some(libc::EPERM) => "EPERM",
+        _ => "other",
+    }
+}

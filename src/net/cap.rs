@@ -1,0 +1,215 @@
+//! How many connections may be open, in all and from one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::config::{Limits, Network};
+use crate::telemetry::label::Accepted;
+
+/// The caps of one listener and what counts against them.
+pub(super) struct Caps {
+    total: Option<usize>,
+    per_address: Option<usize>,
+    exempt: Vec<Network>,
+    /// Taken for a few instructions by the accept loop and by each connection's end.
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// One place below the caps; given back when dropped.
+pub(super) struct Place {
+    caps: Arc<Caps>,
+    address: Option<IpAddr>,
+}
+
+impl Caps {
+    pub(super) fn new(limits: &Limits, exempt: Vec<Network>) -> Arc<Caps> {
+        Arc::new(Caps {
+            total: limits.connections,
+            per_address: limits.connections_per_address,
+            exempt,
+            open: Mutex::default(),
+        })
+    }
+
+    /// Whether `address` belongs to a trusted proxy.
+    pub(super) fn is_exempt(&self, address: IpAddr) -> bool {
+        self.exempt.iter().any(|network| contains(network, address))
+    }
+
+    /// Takes a place for a connection from `address`; `None` is a local socket, which only the
+    /// total bounds.
+    pub(super) fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Accepted> {
+        let address = address
+            .filter(|address| !self.is_exempt(*address))
+            .map(counted_as);
+        let mut open = self.open();
+        if self.total.is_some_and(|cap| open.total >= cap) {
+            return Err(Accepted::Limit);
+        }
+        if let Some(address) = address {
+            let count = open.by_address.get(&address).copied().unwrap_or(0);
+            if self.per_address.is_some_and(|cap| count >= cap) {
+                return Err(Accepted::AddressLimit);
+            }
+            open.by_address.insert(address, count + 1);
+        }
+        open.total += 1;
+        Ok(Place {
+            caps: Arc::clone(self),
+            address,
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // No code under this lock can leave the counts half done.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.caps.open();
+        open.total -= 1;
+        let Some(address) = self.address else { return };
+        if let Some(count) = open.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                open.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+/// The address a connection counts for. One holder of a public IPv6 network has all 2^64 addresses
+/// of a /64, so those count as one; private ranges, where a /64 is a rack of pods, do not.
+fn counted_as(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) if v6.segments()[0] & 0xe000 == 0x2000 => {
+            IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
+        }
+        other => other,
+    }
+}
+
+/// Whether `network` holds `address`; an IPv4-mapped address is its IPv4 self.
+fn contains(network: &Network, address: IpAddr) -> bool {
+    match (network.address.to_canonical(), address.to_canonical()) {
+        (IpAddr::V4(network_address), IpAddr::V4(address)) => {
+            let shift = 32_u32.saturating_sub(u32::from(network.prefix));
+            let differ = network_address.to_bits() ^ address.to_bits();
+            differ.checked_shr(shift).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(network_address), IpAddr::V6(address)) => {
+            let shift = 128_u32.saturating_sub(u32::from(network.prefix));
+            let differ = network_address.to_bits() ^ address.to_bits();
+            differ.checked_shr(shift).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::{Caps, contains};
+    use crate::config::{Limits, Network};
+    use crate::net::tests::limits;
+    use crate::telemetry::label::Accepted;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address in a test")
+    }
+
+    fn network(text: &str) -> Network {
+        let (address, prefix) = text.split_once('/').expect("CIDR in a test");
+        Network {
+            address: ip(address),
+            prefix: prefix.parse().expect("CIDR in a test"),
+        }
+    }
+
+    fn caps(total: usize, per_address: usize, exempt: &[&str]) -> std::sync::Arc<Caps> {
+        let limits = Limits {
+            connections: Some(total),
+            connections_per_address: Some(per_address),
+            ..limits()
+        };
+        Caps::new(&limits, exempt.iter().map(|text| network(text)).collect())
+    }
+
+    #[test]
+    fn a_place_comes_back_when_dropped() {
+        let caps = caps(3, 2, &[]);
+        let first = caps.enter(Some(ip("192.0.2.1"))).ok();
+        let _second = caps.enter(Some(ip("192.0.2.1"))).ok();
+        assert_eq!(
+            caps.enter(Some(ip("192.0.2.1"))).err(),
+            Some(Accepted::AddressLimit)
+        );
+        let _third = caps.enter(Some(ip("192.0.2.2"))).ok();
+        assert_eq!(caps.enter(None).err(), Some(Accepted::Limit));
+        drop(first);
+        assert!(caps.enter(Some(ip("192.0.2.1"))).is_ok());
+        assert_eq!(
+            caps.open().by_address.len(),
+            2,
+            "an address with nothing open takes no room"
+        );
+    }
+
+    #[test]
+    fn a_trusted_proxy_counts_only_in_the_total() {
+        let caps = caps(3, 1, &["10.0.0.0/8"]);
+        let _places: Vec<_> = (0..3)
+            .map(|_| caps.enter(Some(ip("10.9.8.7"))).ok())
+            .collect();
+        assert_eq!(
+            caps.enter(Some(ip("10.9.8.7"))).err(),
+            Some(Accepted::Limit)
+        );
+    }
+
+    #[test]
+    fn public_ipv6_counts_by_its_network_and_private_by_address() {
+        let caps = caps(9, 1, &[]);
+        let _public = caps.enter(Some(ip("2001:db8::1"))).ok();
+        assert_eq!(
+            caps.enter(Some(ip("2001:db8::ffff:1"))).err(),
+            Some(Accepted::AddressLimit)
+        );
+        assert!(caps.enter(Some(ip("2001:db8:0:1::1"))).is_ok());
+        let _private = caps.enter(Some(ip("fd00::1"))).ok();
+        assert!(caps.enter(Some(ip("fd00::2"))).is_ok());
+    }
+
+    #[test]
+    fn networks_know_their_edges() {
+        assert!(contains(&network("10.0.0.0/8"), ip("10.255.255.255")));
+        assert!(!contains(&network("10.0.0.0/8"), ip("11.0.0.0")));
+        assert!(contains(&network("0.0.0.0/0"), ip("203.0.113.9")));
+        assert!(!contains(&network("0.0.0.0/0"), ip("::1")));
+        assert!(contains(&network("127.0.0.1/32"), ip("::ffff:127.0.0.1")));
+        assert!(contains(&network("fd00::/8"), ip("fdff::1")));
+        assert!(!contains(&network("fd00::/8"), ip("fe80::1")));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_bit_by_bit_comparison(network in any::<u32>(), address in any::<u32>(), prefix in 0_u8..=32) {
+            let bit = |value: u32, at: u8| (value >> (31 - at)) & 1;
+            let expected = (0..prefix).all(|at| bit(network, at) == bit(address, at));
+            let range = Network { address: IpAddr::from(network.to_be_bytes()), prefix };
+            prop_assert_eq!(contains(&range, IpAddr::from(address.to_be_bytes())), expected);
+        }
+    }
+}

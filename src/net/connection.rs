@@ -1,0 +1,222 @@
+//! One connection: hyper, its clocks, and its part in the drain.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::caller::Peer;
+use crate::config::Limits;
+
+use super::accept::Phase;
+use super::clock::{Clock, Signals, Stage, Verdict};
+use super::observe::{End, Observer};
+use super::wire::{Stream, Wire};
+
+/// Fields hyper parses without an allocation; a lower limit is the guard's to enforce.
+const FIELDS_ON_STACK: usize = 100;
+/// Read and write buffer of a connection where heads are not allowed to be larger.
+const BUFFER: usize = 128 * 1024;
+
+/// What is known of a connection, the same for all its requests.
+#[derive(Debug)]
+pub struct Connection {
+    /// Name of the listener that took it.
+    pub listener: &'static str,
+    /// The other side; an IPv4-mapped address is given as IPv4.
+    pub peer: Peer,
+    /// Whether `peer` is in `listen.trusted_proxies`, so that its forwarded headers count.
+    pub trusted_proxy: bool,
+    /// Whether the socket it came in by is bound so that only this machine can reach it.
+    pub local_bind: bool,
+    pub(super) end: OnceLock<End>,
+}
+
+impl Connection {
+    /// Why the connection ended. Set before the answers under way are dropped, so that their own
+    /// end can tell a stalled reader from one that left; `None` while it lives.
+    #[must_use]
+    pub fn end(&self) -> Option<End> {
+        self.end.get().copied()
+    }
+}
+
+/// Reports the end of a connection however its task ends.
+pub(super) struct Reported {
+    pub(super) connection: Arc<Connection>,
+    pub(super) observer: Arc<dyn Observer>,
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        let end = *self.connection.end.get_or_init(|| End::Aborted);
+        self.observer.closed(self.connection.listener, end);
+    }
+}
+
+/// The hyper settings every connection of a listener shares.
+pub(super) fn builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // The clocks are ours: hyper's head timer would also cut idle connections.
+    builder.header_read_timeout(None);
+    builder.half_close(false);
+    builder.max_header_size(limits.header_bytes);
+    builder.max_buf_size(limits.header_bytes.max(BUFFER));
+    if limits.header_fields > FIELDS_ON_STACK {
+        builder.max_headers(limits.header_fields);
+    }
+    builder
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<S, F, B>(
+    stream: Stream,
+    connection: Arc<Connection>,
+    builder: http1::Builder,
+    mut clock: Clock,
+    mut phase: watch::Receiver<Phase>,
+    service: Arc<S>,
+) where
+    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let signals = Arc::new(Signals::default());
+    let wire = TokioIo::new(Wire::new(stream, Arc::clone(&signals)));
+    let answer = service_fn(|request| {
+        let stage = InRequest::enter(&signals);
+        let answer = service(request, Arc::clone(&connection));
+        async move {
+            Ok::<_, Infallible>(answer.await.map(|body| Watched {
+                body,
+                _stage: stage,
+            }))
+        }
+    });
+    let mut http = pin!(builder.serve_connection(wire, answer));
+    let mut timer = pin!(sleep_until(Instant::now()));
+    let seen = phase.clone();
+    let mut draining = Some(Box::pin(async move {
+        // A sender that is gone is a gateway that is gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
+    }));
+    let mut registered = false;
+    let end = poll_fn(|cx| {
+        // One registration lasts, since this task's waker never changes; asking the version is
+        // cheaper than the lock that polling the wait again would take on every wake-up.
+        if (!registered || !matches!(seen.has_changed(), Ok(false)))
+            && draining
+                .as_mut()
+                .is_some_and(|draining| draining.as_mut().poll(cx).is_ready())
+        {
+            draining = None;
+            http.as_mut().graceful_shutdown();
+        }
+        registered = true;
+        let mut now = None;
+        loop {
+            if let Poll::Ready(outcome) = http.as_mut().poll(cx) {
+                return Poll::Ready(
+                    outcome.map_or_else(|error| end_of(&error, &signals), |()| End::Closed),
+                );
+            }
+            match clock.look(&signals, now) {
+                Verdict::Cut(end) => return Poll::Ready(end),
+                Verdict::Retire => http.as_mut().graceful_shutdown(),
+                Verdict::StopLingering => signals.enter(Stage::Over),
+                Verdict::Wait(None) => return Poll::Pending,
+                Verdict::Wait(Some(due)) => {
+                    std::task::ready!(poll_timer(timer.as_mut(), due, cx));
+                    now = Some(Instant::now());
+                }
+            }
+        }
+    })
+    .await;
+    // Before hyper and the answers inside it go away.
+    let _ = connection.end.set(end);
+}
+
+/// Waits until `due`. A timer already armed for an earlier instant is left alone: most deadlines
+/// only ever move later, and a wake-up for nothing is rarer than a request.
+fn poll_timer(mut timer: Pin<&mut Sleep>, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    if due < timer.deadline() || timer.is_elapsed() {
+        timer.as_mut().reset(due);
+    }
+    std::task::ready!(timer.as_mut().poll(cx));
+    if timer.deadline() < due {
+        timer.as_mut().reset(due);
+        return timer.poll(cx);
+    }
+    Poll::Ready(())
+}
+
+fn end_of(error: &hyper::Error, signals: &Signals) -> End {
+    if error.is_parse_too_large() {
+        End::HeadTooLarge
+    } else if error.is_parse() {
+        End::BadHead
+    } else if error.is_incomplete_message()
+        && matches!(signals.stage(), Stage::Opened | Stage::Idle)
+    {
+        End::Closed
+    } else {
+        End::Broken
+    }
+}
+
+/// While this lives, the connection is in a request: from the call of the service to the end of
+/// the answer's body.
+struct InRequest(Arc<Signals>);
+
+impl InRequest {
+    fn enter(signals: &Arc<Signals>) -> InRequest {
+        signals.enter(Stage::Request);
+        InRequest(Arc::clone(signals))
+    }
+}
+
+impl Drop for InRequest {
+    fn drop(&mut self) {
+        self.0.enter(Stage::Idle);
+    }
+}
+
+/// A body whose end is the end of its request.
+struct Watched<B> {
+    body: B,
+    _stage: InRequest,
+}
+
+impl<B: Body + Unpin> Body for Watched<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

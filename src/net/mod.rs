@@ -1,0 +1,24 @@
+//! Sockets: binding them, accepting from them, and the clocks of one HTTP/1 connection.
+//!
+//! [`bind`] turns addresses into a [`Listener`] with real ports; [`serve`] owns every connection of
+//! that listener until the [`Phase`] says to stop. What happens inside a request is the caller's
+//! service; what is counted is the caller's [`Observer`]. Nothing here knows MCP.
+
+mod accept;
+mod cap;
+mod clock;
+mod connection;
+mod holder;
+mod listen;
+mod observe;
+mod unix;
+mod wire;
+
+pub use accept::{Phase, serve};
+pub use connection::Connection;
+pub use holder::Holder;
+pub use listen::{BindError, Bound, Listener, bind};
+pub use observe::{End, Observer};
+
+#[cfg(test)]
+mod tests;

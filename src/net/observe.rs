@@ -1,0 +1,52 @@
+//! What a listener tells the outside about its connections.
+
+use crate::telemetry::label::Accepted;
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Either side closed it in order.
+    Closed,
+    /// The peer vanished or the socket failed in the middle of a message.
+    Broken,
+    /// The peer sent something that is no HTTP/1 head; it was answered 400 and closed.
+    BadHead,
+    /// The head was larger than allowed; it was answered 431 or 414 and closed.
+    HeadTooLarge,
+    /// A head did not end within `limits.header_timeout`.
+    HeadTimeout,
+    /// Nothing was asked for `limits.keep_alive`.
+    Idle,
+    /// A write made no progress for `limits.write_stall`.
+    Stalled,
+    /// The gateway stopped before the connection ended by itself.
+    Aborted,
+}
+
+impl End {
+    /// The configuration key that would have kept the connection open, if there is one.
+    #[must_use]
+    pub fn key(self) -> Option<&'static str> {
+        match self {
+            End::HeadTooLarge => Some("limits.header_bytes"),
+            End::HeadTimeout => Some("limits.header_timeout"),
+            End::Idle => Some("limits.keep_alive"),
+            End::Stalled => Some("limits.write_stall"),
+            End::Closed | End::Broken | End::BadHead | End::Aborted => None,
+        }
+    }
+}
+
+/// Counts connections. Every `accepted` is followed by exactly one `closed`.
+///
+/// Called on the accept loop and on connection tasks; an implementation must not block.
+pub trait Observer: Send + Sync + 'static {
+    /// A connection was taken.
+    fn accepted(&self, listener: &'static str);
+    /// A taken connection is gone.
+    fn closed(&self, listener: &'static str, end: End);
+    /// A connection was closed at once because a cap is reached; `why` is never `Accepted::Ok`.
+    fn refused(&self, listener: &'static str, why: Accepted);
+    /// `accept` failed; `errno` is the symbol of the error, from a small fixed set.
+    fn accept_error(&self, listener: &'static str, errno: &'static str);
+}

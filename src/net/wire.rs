@@ -1,0 +1,148 @@
+//! The socket of one connection, leaving signs for its clock.
+//!
+//! The stall of a write is seen here and nowhere else: hyper does not poll a body while its buffer
+//! is full, so a deadline inside the body of a large answer would never come due.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::clock::{Signals, Stage};
+
+/// An accepted socket.
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A socket whose reads and writes leave [`Signals`].
+pub(super) struct Wire {
+    stream: Stream,
+    signals: Arc<Signals>,
+    /// Our side is shut.
+    shut: bool,
+}
+
+impl Wire {
+    pub(super) fn new(stream: Stream, signals: Arc<Signals>) -> Wire {
+        Wire {
+            stream,
+            signals,
+            shut: false,
+        }
+    }
+
+    fn note_write(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &outcome {
+            Poll::Ready(Ok(bytes)) => self.signals.wrote(*bytes),
+            Poll::Pending => self.signals.write_blocked(),
+            Poll::Ready(Err(_)) => {}
+        }
+        outcome
+    }
+
+    /// Throws away what the peer still sends, so that nothing unread turns our close into a reset
+    /// that overtakes the answer. `Ready` when the peer is done, when it sent nothing, or when the
+    /// clock has had enough.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
+        // A peer that sends faster than we read must not keep this worker.
+        for _ in 0..16 {
+            let mut buffer = ReadBuf::uninit(&mut scratch);
+            match self.stream.poll_read(cx, &mut buffer) {
+                _ if self.signals.stage() == Stage::Over => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    if self.signals.stage() != Stage::Lingering {
+                        self.signals.enter(Stage::Lingering);
+                    }
+                }
+                Poll::Pending if self.signals.stage() == Stage::Lingering => return Poll::Pending,
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Stream {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let outcome = self.stream.poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.signals.received();
+        }
+        outcome
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        };
+        self.note_write(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        };
+        self.note_write(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.is_write_vectored(),
+            Stream::Unix(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A socket holds nothing back.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.shut {
+            ready!(match &mut self.stream {
+                Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+                Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            })?;
+            self.shut = true;
+        }
+        self.poll_linger(cx)
+    }
+}
