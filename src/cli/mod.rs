@@ -1,0 +1,3 @@
+//! The commands of the `gangway` binary.
+
+pub mod demo_server;
