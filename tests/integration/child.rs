@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -107,14 +108,11 @@ impl Gate {
 
     /// Lets through whoever waits and whoever comes later.
     pub fn open(&mut self) {
-        // For reading too, so that opening does not wait for the child; kept, so that it stays open.
-        self.open = Some(
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(self.path())
-                .unwrap(),
-        );
+        // For reading too, so that opening does not wait for the child; kept, so that it stays open
+        // and its byte stays in it.
+        let mut pipe = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
+        pipe.write_all(b".").unwrap();
+        self.open = Some(pipe);
     }
 }
 
