@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and which command it starts.
 
 mod check;
+mod demo_server;
 mod key;
 pub mod name;
 
@@ -44,6 +45,8 @@ enum Command {
     Check(CheckArgs),
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Speak MCP on standard input and output: a server to try things with
+    DemoServer,
 }
 
 /// Serve one server until Ctrl-C; without CMD the built-in demo server
@@ -128,6 +131,7 @@ pub fn main() -> ExitCode {
     match command {
         Command::Check(args) => check::run(&args),
         Command::Key(KeyCommand::New { name }) => key::new(&name),
+        Command::DemoServer => demo_server::run(),
     }
 }
 
