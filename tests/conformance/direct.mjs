@@ -41,13 +41,11 @@ class EventLog {
 
 const sessions = new Map();
 
-async function openSession(port) {
+async function openSession() {
   const transport = new StreamableHTTPServerTransport({
     sessionIdGenerator: randomUUID,
     eventStore: new EventLog(),
     retryInterval: 500,
-    enableDnsRebindingProtection: true,
-    allowedHosts: LOOPBACK_NAMES.map((name) => `${name}:${port}`),
     onsessioninitialized: (id) => void sessions.set(id, transport),
     onsessionclosed: (id) => void sessions.delete(id),
   });
@@ -55,14 +53,27 @@ async function openSession(port) {
   return transport;
 }
 
+function refuse(response, status, message) {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32001, message } }));
+}
+
+/** Whether a Host header names this machine, on whatever port a relay listens (the SDK's own check wants the port). */
+function isLoopback(host = '') {
+  return LOOPBACK_NAMES.includes(host.replace(/:\d+$/, ''));
+}
+
 async function answer(request, response) {
-  const id = request.headers['mcp-session-id'];
-  if (id !== undefined && !sessions.has(id)) {
-    response.writeHead(404, { 'content-type': 'application/json' });
-    response.end(JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32001, message: 'Session not found' } }));
+  if (!isLoopback(request.headers.host)) {
+    refuse(response, 403, 'Host not allowed');
     return;
   }
-  const transport = sessions.get(id) ?? (await openSession(request.socket.localPort));
+  const id = request.headers['mcp-session-id'];
+  if (id !== undefined && !sessions.has(id)) {
+    refuse(response, 404, 'Session not found');
+    return;
+  }
+  const transport = sessions.get(id) ?? (await openSession());
   await transport.handleRequest(request, response);
 }
 

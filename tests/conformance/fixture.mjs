@@ -1,5 +1,6 @@
 // A stdio MCP server on the official TypeScript SDK 1.x with every tool, prompt and resource that the official
-// conformance suite asks for. The suite is run against a gateway that has this program as its child.
+// conformance suite asks for, and with the tools that the client scripts call. The suite is run against a gateway that
+// has this program as its child.
 //
 //   node fixture.mjs        speaks MCP on stdin and stdout until stdin ends
 //
@@ -9,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import * as mcp from '@modelcontextprotocol/sdk/types.js';
+import { createDemo } from './fixture/demo.mjs';
 import { listedPrompts, prompts } from './fixture/prompts.mjs';
 import { createResources } from './fixture/resources.mjs';
 import { suiteTools, text } from './fixture/tools.mjs';
@@ -70,7 +72,7 @@ function servePrompts(server) {
   });
 }
 
-function serveResources(server, resources) {
+function serveResources(server, resources, subscriptions) {
   server.setRequestHandler(mcp.ListResourcesRequestSchema, () => ({ resources: resources.list() }));
   server.setRequestHandler(mcp.ListResourceTemplatesRequestSchema, () => ({ resourceTemplates: resources.templates }));
   server.setRequestHandler(mcp.ReadResourceRequestSchema, ({ params: { uri } }) => {
@@ -78,8 +80,14 @@ function serveResources(server, resources) {
     if (!contents) throw unknown('resource', { uri });
     return { contents };
   });
-  server.setRequestHandler(mcp.SubscribeRequestSchema, () => ({}));
-  server.setRequestHandler(mcp.UnsubscribeRequestSchema, () => ({}));
+  server.setRequestHandler(mcp.SubscribeRequestSchema, ({ params: { uri } }) => {
+    subscriptions.add(uri);
+    return {};
+  });
+  server.setRequestHandler(mcp.UnsubscribeRequestSchema, ({ params: { uri } }) => {
+    subscriptions.delete(uri);
+    return {};
+  });
 }
 
 /** A server that is not connected to anything yet. */
@@ -88,9 +96,14 @@ export function createServer() {
     { name: 'conformance-fixture', version: '1.0.0' },
     { capabilities: { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {}, logging: {} } },
   );
-  serveTools(server, suiteTools);
+  const demo = createDemo();
+  serveTools(server, { ...suiteTools, ...demo.tools });
   servePrompts(server);
-  serveResources(server, createResources());
+  serveResources(server, createResources(demo.resources), demo.subscriptions);
+  server.setRequestHandler(mcp.SetLevelRequestSchema, ({ params: { level } }) => {
+    demo.setLevel(level);
+    return {};
+  });
   return server;
 }
 
