@@ -13,10 +13,15 @@ const TESTS = path.dirname(fileURLToPath(import.meta.url));
 /** The pinned Node of tests/setup; also the command of every child written for Node. */
 export const NODE = path.join(TESTS, '.setup/node');
 
-/** Where logs and results of a run stay for a look afterwards; below the ignored build directory. */
-export const RESULTS = path.join(process.env.CARGO_TARGET_DIR ?? path.join(TESTS, '../target'), 'outer-tests');
+/** Cargo's build directory, as an absolute path: the gateway resolves relative ones against its configuration file. */
+export const BUILD = path.resolve(process.env.CARGO_TARGET_DIR ?? path.join(TESTS, '../target'));
 
-const BINARY = process.env.GANGWAY_BIN ?? path.join(process.env.CARGO_TARGET_DIR ?? path.join(TESTS, '../target'), 'debug/gangway');
+/** Where logs and results of a run stay for a look afterwards. */
+export const RESULTS = path.join(BUILD, 'outer-tests');
+
+/** The program under test, as `cargo build` leaves it or as GANGWAY_BIN names it. */
+export const BINARY = process.env.GANGWAY_BIN ?? path.join(BUILD, 'debug/gangway');
+
 const START_LIMIT_MS = 60_000;
 const STOP_LIMIT_MS = 30_000;
 
@@ -24,7 +29,8 @@ const running = new Set();
 process.on('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 
-function spawnTracked(command, args, options) {
+/** `spawn` whose process does not outlive this one. */
+export function spawnTracked(command, args, options) {
   const child = spawn(command, args, options);
   running.add(child);
   child.once('exit', () => running.delete(child));

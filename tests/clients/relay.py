@@ -35,10 +35,10 @@ class Relay:
             writer.transport.abort()
         return len(writers)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._server.close()
-        for connection in self._connections:
-            connection.cancel()
+        self.cut()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -6,11 +6,10 @@
 //   handlers.requests, handlers.notifications: by method, each called with the params
 //   callTool(client, params, options)     → the tool's result
 import assert from 'node:assert/strict';
-import { setTimeout as delay } from 'node:timers/promises';
 import { startRelay } from './relay.mjs';
+import { report, until } from './steps.mjs';
 
 const REVISION = '2025-11-25';
-const STEP_LIMIT_MS = 30_000;
 const COUNTER = 'demo://counter';
 
 // Characters that JSON, UTF-16, SSE and line framing each treat in a way of their own.
@@ -21,32 +20,6 @@ const TRICKY_ARGUMENTS = {
   numbers: [0, -1, 1.5, 1e-7, 1e21, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER],
   nested: { a: { b: { c: { d: [[[['deep']]]] } } } },
 };
-
-async function until(what, condition) {
-  const end = Date.now() + STEP_LIMIT_MS / 2;
-  while (!condition()) {
-    if (Date.now() > end) throw new Error(`no ${what()}`);
-    await delay(10);
-  }
-}
-
-/** Runs the steps in order; each reports for itself, and a failed one does not keep the next from its try. */
-async function report(steps) {
-  let failed = 0;
-  for (const [name, step] of steps) {
-    try {
-      const limit = delay(STEP_LIMIT_MS, undefined, { ref: false }).then(() => {
-        throw new Error(`not done after ${STEP_LIMIT_MS} ms`);
-      });
-      await Promise.race([step(), limit]);
-      console.log(`ok ${name}`);
-    } catch (error) {
-      failed += 1;
-      console.log(`FAIL ${name}: ${String(error?.message ?? error).replace(/\s+/g, ' ').slice(0, 300)}`);
-    }
-  }
-  return failed;
-}
 
 class Scenario {
   #sdk;

@@ -267,7 +267,7 @@ async def perform(sdk: Sdk, url: str) -> int:
 
         await report.step(name, limited)
     await report.step("close", close)
-    relay.close()
+    await relay.close()
     return report.failed
 
 

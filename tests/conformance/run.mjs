@@ -5,13 +5,12 @@
 //   node run.mjs [gateway | direct | URL] [REVISION…]      default: the gateway, at every revision with a file
 //   node run.mjs direct --record                           writes the expectations anew from direct.mjs
 //
-// Ends with "N passed, N failed" on a line; exit status 0 only when nothing failed.
-import { spawn } from 'node:child_process';
+// Ends with "conformance: N passed, N failed" on a line; exit status 0 only when nothing failed.
 import { once } from 'node:events';
 import { mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { configuration, NODE, RESULTS, server, startDirect, startGateway, tail } from '../gateway.mjs';
+import { configuration, NODE, RESULTS, server, spawnTracked, startDirect, startGateway, tail } from '../gateway.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const SUITE = path.join(HERE, '../node_modules/@modelcontextprotocol/conformance/dist/index.js');
@@ -34,7 +33,7 @@ async function runSuite(url, name, selection) {
   const log = path.join(folder, 'log.txt');
   const output = openSync(log, 'w');
   const args = [SUITE, 'server', '--url', url, ...selection, '--timeout', String(SCENARIO_LIMIT_MS), '-o', folder];
-  const suite = spawn(NODE, args, { stdio: ['ignore', output, output], timeout: SUITE_LIMIT_MS });
+  const suite = spawnTracked(NODE, args, { stdio: ['ignore', output, output], timeout: SUITE_LIMIT_MS });
   const [status, signal] = await once(suite, 'exit');
   if (signal) throw new Error(`the suite was still running after ${SUITE_LIMIT_MS} ms (${log}):\n${tail(log)}`);
 
@@ -101,22 +100,30 @@ function fixtureGateway(log, settings) {
   return startGateway(configuration(fixture, settings), log);
 }
 
-/** Every revision against one target. The polling scenario of a gateway is taken from a second one. */
+/** Every revision against one target, in the order given: a map from revision to its scenarios. */
 async function runAll(target, revisions) {
   const results = new Map();
   for (const revision of revisions) {
     results.set(revision, await runSuite(target.url('fixture'), revision, selectionOf(revision)));
   }
-  await target.stop();
   return results;
 }
 
-async function runPolling() {
-  const gateway = await fixtureGateway('conformance-polling-gateway.log', POLLING_SETTINGS);
+/** The checks of the polling scenario alone. */
+async function runPolling(gateway) {
   const selection = ['--scenario', POLLING, '--spec-version', FROZEN];
   const scenarios = await runSuite(gateway.url('fixture'), 'polling', selection);
-  await gateway.stop();
   return scenarios.get(POLLING);
+}
+
+/** Counts an end that was not clean as a failure, after everything else was reported. */
+async function stopAndCount(target, total) {
+  try {
+    await target.stop();
+  } catch (error) {
+    console.log(`  FAIL drain: ${error.message}`);
+    total.failed += 1;
+  }
 }
 
 async function startTarget(target) {
@@ -135,8 +142,12 @@ if (stranger || (recording && target !== 'direct')) {
   process.exit(2);
 }
 
-const results = await runAll(await startTarget(target), revisions);
-if (target === 'gateway' && results.has(FROZEN)) results.get(FROZEN).set(POLLING, await runPolling());
+const targets = [await startTarget(target)];
+const results = await runAll(targets[0], revisions);
+if (target === 'gateway' && results.has(FROZEN)) {
+  targets.push(await fixtureGateway('conformance-polling-gateway.log', POLLING_SETTINGS));
+  results.get(FROZEN).set(POLLING, await runPolling(targets[1]));
+}
 
 const total = { passed: 0, failed: 0 };
 for (const [revision, scenarios] of results) {
@@ -145,5 +156,6 @@ for (const [revision, scenarios] of results) {
   total.passed += passed;
   total.failed += failed;
 }
-console.log(`${total.passed} passed, ${total.failed} failed`);
+for (const started of targets) await stopAndCount(started, total);
+console.log(`conformance: ${total.passed} passed, ${total.failed} failed`);
 process.exit(total.failed ? 1 : 0);
