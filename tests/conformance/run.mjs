@@ -19,9 +19,10 @@ const FROZEN = '2025-11-25'; // the one revision of these with a frozen set of r
 const SUITE_LIMIT_MS = 420_000;
 const SCENARIO_LIMIT_MS = 20_000;
 
-// A stdio child cannot end an HTTP stream, so this scenario needs a gateway that ends long streams by itself, and soon.
+// A stdio child cannot end an HTTP stream, so this scenario needs a gateway that ends streams by itself, and opens them at
+// once. The call takes three seconds: the first cut comes before its end, the one of the resumed stream after it.
 const POLLING = 'server-sse-polling';
-const POLLING_SETTINGS = '[streams]\nmax_age = "500ms"\n';
+const POLLING_SETTINGS = '[streams]\nsse_after = "0s"\nmax_age = "2s"\n';
 
 const expectedFile = (revision) => path.join(HERE, `expected-${revision}.json`);
 
