@@ -9,5 +9,6 @@ pub mod exchange;
 pub mod http;
 pub mod mcp;
 pub mod net;
+pub mod server;
 pub mod telemetry;
 pub mod upstream;

@@ -20,8 +20,8 @@ use crate::mcp::scan::Author;
 use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
 use crate::telemetry::ServerMetrics;
 use crate::upstream::lease::Lease;
-use crate::upstream::exit::Exit;
-use crate::upstream::line::{Line, LineSplitter};
+use crate::upstream::Exit;
+use crate::upstream::{Line, LineSplitter};
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
@@ -238,8 +238,8 @@ impl Conversation {
     /// How the child ended, once it does, within `patience`.
     pub async fn wait_for_exit(&self, patience: Duration) -> Option<Exit> {
         let mut exit = self.running().as_ref().map(|running| running.lease.exit())?;
-        let _still_running = tokio::time::timeout(patience, exit.wait_for(Option::is_some)).await;
-        exit.borrow().clone()
+        let ended = tokio::time::timeout(patience, exit.wait_for(Option::is_some)).await;
+        ended.ok()?.ok()?.clone()
     }
 
     /// The child's last lines on stderr so far.

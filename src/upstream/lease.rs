@@ -7,8 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::telemetry::label::{ChildExit, ChildState};
 use crate::telemetry::ServerMetrics;
-use crate::upstream::child::Child;
-use crate::upstream::exit::Exit;
+use crate::upstream::Child;
+use crate::upstream::Exit;
 use crate::upstream::pool::Pool;
 
 /// A child and the pool slot it fills.

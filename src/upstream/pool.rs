@@ -12,11 +12,11 @@ use tracing::{info, warn};
 use crate::config::Server;
 use crate::telemetry::label::{ChildExit, ChildState};
 use crate::telemetry::ServerMetrics;
-use crate::upstream::command::Command;
-use crate::upstream::exit::{Ending, Exit};
+use crate::upstream::Command;
+use crate::upstream::{Ending, Exit};
 use crate::upstream::lease::{Lease, Slotted, StateGauge};
-use crate::upstream::spawn_error::SpawnError;
-use crate::upstream::spawner::Spawner;
+use crate::upstream::SpawnError;
+use crate::upstream::Spawner;
 
 /// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);

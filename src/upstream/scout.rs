@@ -1,6 +1,7 @@
 //! The scout: one child per server, started to learn that it works and what it offers.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,10 @@ use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::upstream::conversation::{Conversation, Terms};
-use crate::upstream::exit::Exit;
+use crate::upstream::Exit;
 use crate::upstream::participant::{Answer, Gone, Owner, Participant};
 use crate::upstream::pool::{NoChild, Pool};
-use crate::upstream::spawn_error::SpawnError;
+use crate::upstream::SpawnError;
 
 /// Entries of each list that are read.
 const MOST_ENTRIES: usize = 1_000;
@@ -65,6 +66,20 @@ pub enum ScoutFailure {
     },
     /// It refused, or answered something the gateway cannot use.
     Refused(String),
+}
+
+impl fmt::Display for ScoutFailure {
+    /// One line: what happened, with whatever hints at the remedy.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScoutFailure::NoSlot => f.write_str("no slot in its pool came free"),
+            ScoutFailure::Spawn(error) => error.fmt(f),
+            ScoutFailure::Exited { exit: Some(exit), .. } => write!(f, "it ended before it answered: {}", exit.ending),
+            ScoutFailure::Exited { exit: None, .. } => f.write_str("it closed its pipes before it answered"),
+            ScoutFailure::Silent { .. } => f.write_str("it did not answer within timeouts.start"),
+            ScoutFailure::Refused(what) => f.write_str(what),
+        }
+    }
 }
 
 struct Scout {

@@ -1,0 +1,300 @@
+//! Opening sessions with one server, and finding them again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::budget::Budget;
+use crate::caller::Principal;
+use crate::config;
+use crate::exchange::account::{Account, Accounts};
+use crate::exchange::post::Post;
+use crate::exchange::registry::{NoSeat, Registry};
+use crate::exchange::session::{Session, SessionTerms};
+use crate::exchange::stream::StreamTerms;
+use crate::mcp::message::Message;
+use crate::server::breaker::{Breaker, Position};
+use crate::server::status::{Health, Status};
+use crate::telemetry::label::Start;
+use crate::telemetry::{AccessLog, ServerMetrics};
+use crate::upstream::conversation::{Conversation, Terms};
+use crate::upstream::participant::Participant;
+use crate::upstream::pool::{NoChild, Pool};
+use crate::upstream::scout::{Catalogue, ScoutFailure, explore};
+use crate::upstream::{Command, Spawner};
+
+/// What a server is built with.
+pub struct ServerParts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its table.
+    pub config: Arc<config::Server>,
+    /// `[sessions]`
+    pub sessions: config::Sessions,
+    /// Where every fork happens.
+    pub spawner: Spawner,
+    /// How its child is started.
+    pub command: Command,
+    /// Every session of the process.
+    pub registry: Arc<Registry>,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
+    /// How streams are kept.
+    pub streams: StreamTerms,
+    /// The access log.
+    pub log: AccessLog,
+    /// The node tag.
+    pub node: Arc<str>,
+    /// Its numbers.
+    pub metrics: Arc<ServerMetrics>,
+}
+
+/// Why no session was opened.
+#[derive(Debug)]
+pub enum Unopened {
+    /// Too many sessions.
+    NoSeat(NoSeat),
+    /// No child came free in time.
+    PoolFull,
+    /// Starts fail; the next one is tried after this.
+    Breaker(Duration),
+    /// The child could not be started.
+    StartFailed,
+    /// The memory budget is spent.
+    Memory,
+    /// The gateway is draining.
+    Draining,
+}
+
+/// Who wants a session.
+pub struct Opening {
+    /// Whose it will be.
+    pub principal: Principal,
+    /// How many the caller may have.
+    pub cap: Option<usize>,
+    /// What is counted and logged about its `initialize`.
+    pub account: Account,
+}
+
+/// One configured server.
+pub struct Server {
+    name: Arc<str>,
+    config: Arc<config::Server>,
+    pool: Arc<Pool>,
+    registry: Arc<Registry>,
+    budget: Arc<Budget>,
+    breaker: Arc<Mutex<Breaker>>,
+    session_terms: Arc<SessionTerms>,
+    conversation_terms: Terms,
+    metrics: Arc<ServerMetrics>,
+    status: watch::Sender<Status>,
+    draining: AtomicBool,
+}
+
+impl Server {
+    /// A server without children; [`Server::scout`] and [`Server::open_pool`] start some.
+    #[must_use]
+    pub fn new(parts: ServerParts) -> Arc<Server> {
+        let ServerParts { name, config, sessions, spawner, command, registry, budget, streams, log, node, metrics } = parts;
+        let breaker = Arc::new(Mutex::new(Breaker::new(config.breaker.clone())));
+        let accounts = Accounts {
+            log,
+            node,
+            server: Arc::clone(&name),
+            metrics: Arc::clone(&metrics),
+            strict_status: config.strict_status,
+        };
+        let session_terms = Arc::new(SessionTerms {
+            server: Arc::clone(&name),
+            limits: sessions,
+            timeouts: config.timeouts.clone(),
+            streams,
+            handshakes: watch_handshakes(Arc::clone(&breaker), Arc::clone(&name), Arc::clone(&metrics)),
+            accounts: Arc::new(accounts),
+            metrics: Arc::clone(&metrics),
+        });
+        let conversation_terms = Terms {
+            server: Arc::clone(&name),
+            queue: config.queue.clone(),
+            line_bytes: config.line_bytes,
+            budget: Arc::clone(&budget),
+            metrics: Arc::clone(&metrics),
+        };
+        let pool = Pool::new(spawner, command, Arc::clone(&config), Arc::clone(&metrics));
+        Arc::new(Server {
+            name,
+            config,
+            pool,
+            registry,
+            budget,
+            breaker,
+            session_terms,
+            conversation_terms,
+            metrics,
+            status: watch::Sender::new(Status::unknown()),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Its table.
+    #[must_use]
+    pub fn config(&self) -> &config::Server {
+        &self.config
+    }
+
+    /// Its numbers.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<ServerMetrics> {
+        &self.metrics
+    }
+
+    /// Where its messages are counted and logged.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.session_terms.accounts
+    }
+
+    /// What is known of it, and a way to wait for more.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// Whether starts are being held back.
+    #[must_use]
+    pub fn breaker_is_open(&self) -> bool {
+        lock(&self.breaker).position(Instant::now()) != Position::Closed
+    }
+
+    /// Sends the scout, and keeps what it found.
+    ///
+    /// # Errors
+    /// What it came back with.
+    pub async fn scout(&self) -> Result<Arc<Catalogue>, ScoutFailure> {
+        let found = explore(&self.pool, self.conversation_terms.clone(), self.config.timeouts.start).await;
+        let (health, catalogue) = match &found {
+            Ok(catalogue) => (Health::Ready, Some(Arc::new(catalogue.clone()))),
+            Err(failure) => (Health::Failed(failure.to_string().into()), None),
+        };
+        if let Some(tools) = catalogue.as_ref().and_then(|catalogue| catalogue.tools.as_ref()) {
+            self.metrics.set_tools(tools);
+        }
+        self.status.send_replace(Status { health, since: Instant::now(), catalogue: catalogue.clone() });
+        found.map(|found| catalogue.unwrap_or_else(|| Arc::new(found)))
+    }
+
+    /// Counts the server as seen well without a look, where the scout is switched off.
+    pub fn trust(&self) {
+        self.status.send_replace(Status { health: Health::Ready, ..Status::unknown() });
+    }
+
+    /// Starts keeping spares.
+    pub fn open_pool(&self) {
+        self.pool.open();
+    }
+
+    /// Opens a session: finds a seat, leases a child, sends it the client's `initialize`. The
+    /// answer goes to `post`; until it is there the session cannot be found.
+    ///
+    /// # Errors
+    /// See [`Unopened`]; then no session exists, and no byte of the message reached a child.
+    pub async fn open(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
+        let Opening { principal, cap, account } = opening;
+        if self.draining.load(Ordering::Acquire) {
+            return Err(Unopened::Draining);
+        }
+        if self.budget.used() >= self.budget.limit() {
+            return Err(Unopened::Memory);
+        }
+        let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
+        lock(&self.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
+        let lease = self.pool.lease().await.map_err(|no_child| self.explain(no_child))?;
+        let session = Session::new(self.registry.mint(), principal, message, Arc::clone(&self.session_terms));
+        let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
+        let conversation = Conversation::start(lease, self.conversation_terms.clone(), Arc::downgrade(&who))
+            .ok_or(Unopened::StartFailed)?;
+        self.registry.insert(&session, seat);
+        session.start(conversation, message, post, account);
+        Ok(session)
+    }
+
+    fn explain(&self, no_child: NoChild) -> Unopened {
+        match no_child {
+            NoChild::Full => Unopened::PoolFull,
+            NoChild::Closed => Unopened::Draining,
+            NoChild::Spawn(error) => {
+                warn!(event = "child_start", server = %self.name, error = %error);
+                (self.session_terms.handshakes)(Start::SpawnError, Duration::ZERO);
+                Unopened::StartFailed
+            }
+        }
+    }
+
+    /// The caller's own session with this id on this server.
+    #[must_use]
+    pub fn find(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
+        self.registry.find(id, &self.name, principal)
+    }
+
+    /// Every session of the process.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Refuses new sessions from now on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether it refuses new sessions.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Stops every child and waits until none is left. Sessions must have ended.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+fn lock(breaker: &Mutex<Breaker>) -> MutexGuard<'_, Breaker> {
+    breaker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Turns the end of each handshake into the breaker's next position.
+fn watch_handshakes(
+    breaker: Arc<Mutex<Breaker>>,
+    name: Arc<str>,
+    metrics: Arc<ServerMetrics>,
+) -> Box<dyn Fn(Start, Duration) + Send + Sync> {
+    Box::new(move |how, took| {
+        metrics.child_started(how, took);
+        if how == Start::Ok {
+            metrics.handshake(took);
+        }
+        let mut breaker = lock(&breaker);
+        if how == Start::Ok {
+            if breaker.succeeded() {
+                info!(event = "breaker_close", server = %name);
+            }
+        } else if breaker.failed(Instant::now(), rand::random()) {
+            warn!(event = "breaker_open", server = %name, reason = how.as_str());
+        }
+        metrics.breaker(match breaker.position(Instant::now()) {
+            Position::Closed => 0,
+            Position::HalfOpen => 1,
+            Position::Open => 2,
+        });
+    })
+}
