@@ -84,3 +84,24 @@ fn dropping_gives_up_on_a_blocked_sink() {
     assert_eq!(taken.text(), "");
     drop(steps);
 }
+
+#[test]
+fn a_pipe_nobody_reads_and_a_full_device_only_lose_lines() {
+    let (reader, closed_pipe) = std::io::pipe().expect("the system has pipes");
+    drop(reader);
+    let full_device = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .expect("the device exists");
+    for sink in [
+        Box::new(closed_pipe) as Box<dyn std::io::Write + Send>,
+        Box::new(full_device),
+    ] {
+        let logs = start(&config(LogLevel::Info, Access::All), sink);
+        for sent in 1..=2 {
+            logs.line_json(LogLevel::Info, "overload", &[]);
+            assert!(logs.flush(Duration::from_secs(20)));
+            assert_eq!(logs.dropped(), sent);
+        }
+    }
+}

@@ -13,9 +13,12 @@ const MASK: &str = "***";
 /// Shortest rest of a word, in bytes, that makes a known prefix a secret.
 const SHORTEST_SECRET: usize = 12;
 
+/// What every API key of a gateway begins with.
+const OWN_PREFIX: &str = "gangway_";
+
 /// Beginnings of words that are secrets by their issuer's convention.
 const PREFIXES: [&str; 17] = [
-    "gangway_",
+    OWN_PREFIX,
     "sk-",
     "sk_live_",
     "sk_test_",
@@ -163,15 +166,18 @@ fn is_value(byte: u8) -> bool {
 }
 
 /// A word that begins like an API key and is long enough to be one; its prefix stays to be seen.
+/// Our own keys count wherever they stand in the word: in a JSON string `\ngangway_…` is one.
 fn known_key(text: &str, start: usize, word: &str) -> Option<(usize, usize)> {
-    let start = start + run(word, |byte| byte == b'-');
-    let rest = &text[start..];
+    let key = word
+        .find(OWN_PREFIX)
+        .unwrap_or_else(|| run(word, |byte| byte == b'-'));
+    let rest = &text[start + key..];
     let prefix = PREFIXES
         .into_iter()
         .find(|prefix| rest.starts_with(prefix))?;
     let secret = &rest[prefix.len()..];
     let length = run(secret, if prefix == "eyJ" { is_token } else { is_word });
-    let from = start + prefix.len();
+    let from = start + key + prefix.len();
     (length >= SHORTEST_SECRET).then_some((from, from + length))
 }
 
@@ -233,6 +239,10 @@ mod tests {
                 "at postgres://me:***@db.local:5432/x",
             ),
             ("Bearer abcdefg Bearer hijklm", "Bearer *** Bearer ***"),
+            (
+                &format!(r#"{{"m":"a\n{key}"}}"#),
+                r#"{"m":"a\ngangway_***"}"#,
+            ),
             ("--key=sk-0123456789abcdef0123", "--key=sk-***"),
         ] {
             assert_eq!(mask_secrets(line), shown, "{line}");
