@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::caller::Peer;
 use crate::exchange::ask::Ask;
+use crate::exchange::capacity::Permit;
 use crate::exchange::post::{Delivered, Reply, Trouble};
 use crate::exchange::session::Session;
 use crate::mcp::message::Message;
@@ -37,6 +38,7 @@ pub struct Account {
     peer: Peer,
     events: u64,
     end: Option<End>,
+    _permit: Permit,
 }
 
 struct End {
@@ -50,7 +52,7 @@ struct End {
 impl Account {
     /// A request that arrived at `started`.
     #[must_use]
-    pub fn new(message: &Message, peer: Peer, started: Instant) -> Account {
+    pub fn new(message: &Message, peer: Peer, started: Instant, permit: Permit) -> Account {
         let fields = message.fields();
         let tool = (message.method() == "tools/call").then(|| message.string(fields.name)).flatten();
         Account {
@@ -63,6 +65,7 @@ impl Account {
             peer,
             events: 0,
             end: None,
+            _permit: permit,
         }
     }
 

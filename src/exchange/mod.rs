@@ -3,6 +3,7 @@
 pub mod account;
 mod ask;
 mod call;
+pub mod capacity;
 mod child_side;
 mod congestion;
 mod handshake;

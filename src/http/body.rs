@@ -7,14 +7,18 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use crate::http::event_stream::EventStream;
+
 /// The body of every answer of the gateway.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub enum Body {
     /// Nothing; a `Content-Length` of 0.
     #[default]
     Empty,
     /// Bytes that are there already.
     Full(Chunks),
+    /// Events as they come.
+    Stream(Box<EventStream>),
 }
 
 /// Up to three pieces written one after the other without being joined: what comes before an id,
@@ -49,6 +53,7 @@ impl Body {
         match self {
             Body::Empty => Some(0),
             Body::Full(chunks) => Some(chunks.remaining()),
+            Body::Stream(_) => None,
         }
     }
 
@@ -83,11 +88,12 @@ impl http_body::Body for Body {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Body::Empty => Poll::Ready(None),
             Body::Full(chunks) => Poll::Ready(chunks.take().map(|chunk| Ok(Frame::data(chunk)))),
+            Body::Stream(events) => events.poll_bytes(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 

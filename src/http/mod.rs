@@ -1,12 +1,18 @@
 //! The HTTP side: from a request head to a typed call, and every way to answer.
 //!
-//! What is here is pure: values in, values out. Nothing reads a socket or a clock.
-
 pub mod accept;
+mod admin;
 pub mod body;
 pub mod cors;
+mod door;
+pub mod event_stream;
 pub mod guard;
-pub mod loss;
+mod legacy_sse;
 mod origin;
+mod read;
 pub mod refusal;
 pub mod sse;
+mod streamable;
+
+pub use admin::AdminDoor;
+pub use door::{Door, DoorParts};

@@ -2,7 +2,9 @@
 
 mod breaker;
 mod open;
+mod readiness;
 mod status;
 
 pub use open::{Opening, Server, ServerParts, Unopened};
+pub use readiness::Readiness;
 pub use status::{Health, Status};

@@ -1,0 +1,167 @@
+//! The body of an event stream: pulls from a stream's log as fast as the client reads.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::config::Streams;
+use crate::exchange::stream::{Event, Reader};
+use crate::http::sse::{COMMENT, retry};
+use crate::telemetry::label::StreamCut;
+
+/// Bytes of one body frame: small events are joined up to it, long ones cut by it, so that the
+/// connection can be timed and cut between them.
+const FRAME_BYTES: usize = 64 * 1024;
+
+/// Events above this are not copied to join them.
+const COPY_BELOW: usize = 16 * 1024;
+
+/// Something that must end when the connection does.
+pub type Tied = Box<dyn Send + Sync>;
+
+/// One connection's view of a stream.
+pub struct EventStream {
+    reader: Reader,
+    timing: Timing,
+    ready: VecDeque<Bytes>,
+    joined: BytesMut,
+    begun: bool,
+    over: bool,
+    _tied: Option<Tied>,
+}
+
+struct Timing {
+    config: Streams,
+    /// Whether the client can come back, so that the connection may be closed early.
+    resumable: bool,
+    opened: Instant,
+    last_sent: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl EventStream {
+    /// A body that reads `reader`; `resumable` says that it may be closed at `streams.max_age`
+    /// (2025-11-25 transports, Sending Messages 6).
+    #[must_use]
+    pub fn new(reader: Reader, config: Streams, resumable: bool, tied: Option<Tied>) -> EventStream {
+        let now = Instant::now();
+        let timer = Box::pin(sleep_until(now + config.comment_every));
+        let mut stream = EventStream {
+            reader,
+            timing: Timing { config, resumable, opened: now, last_sent: now, timer },
+            ready: VecDeque::new(),
+            joined: BytesMut::new(),
+            begun: false,
+            over: false,
+            _tied: tied,
+        };
+        let due = stream.timing.due();
+        stream.timing.timer.as_mut().reset(due);
+        stream
+    }
+
+    /// Puts bytes before everything the log holds.
+    pub fn begin_with(&mut self, bytes: Bytes) {
+        self.begun = true;
+        self.ready.push_front(bytes);
+    }
+
+    /// The next frame, or `None` at the end.
+    pub fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.ready.is_empty() && !self.over {
+            self.fill(context);
+        }
+        if let Some(bytes) = self.ready.pop_front() {
+            self.begun = true;
+            self.timing.last_sent = Instant::now();
+            return Poll::Ready(Some(bytes));
+        }
+        if self.over { Poll::Ready(None) } else { self.poll_timer(context) }
+    }
+
+    /// Takes what the log has, up to one frame.
+    fn fill(&mut self, context: &mut Context<'_>) {
+        while self.joined.len() < FRAME_BYTES {
+            let Poll::Ready(event) = self.reader.poll_next(context) else { break };
+            match event {
+                Event::Bytes(payload) if payload.len() < COPY_BELOW => {
+                    for piece in payload.pieces() {
+                        self.joined.extend_from_slice(piece);
+                    }
+                }
+                Event::Bytes(payload) => {
+                    self.flush();
+                    for mut piece in payload.into_pieces() {
+                        while !piece.is_empty() {
+                            let rest = piece.split_off(piece.len().min(FRAME_BYTES));
+                            self.ready.push_back(std::mem::replace(&mut piece, rest));
+                        }
+                    }
+                    return;
+                }
+                Event::End | Event::Gap => {
+                    self.over = true;
+                    break;
+                }
+                Event::TakenOver => {
+                    self.reader.cut(StreamCut::Takeover);
+                    self.over = true;
+                    break;
+                }
+            }
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if !self.joined.is_empty() {
+            self.ready.push_back(self.joined.split().freeze());
+        }
+    }
+
+    /// Nothing to send: a first byte at once, comments in pauses, a polite end at the age limit.
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !self.begun {
+            self.begun = true;
+            return Poll::Ready(Some(COMMENT));
+        }
+        loop {
+            if self.timing.timer.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            let now = Instant::now();
+            if self.timing.is_old(now) {
+                self.over = true;
+                self.reader.cut(StreamCut::Age);
+                return Poll::Ready(Some(retry(self.reader.retry())));
+            }
+            let quiet = now.duration_since(self.timing.last_sent) >= self.timing.config.comment_every;
+            if quiet {
+                self.timing.last_sent = now;
+            }
+            let due = self.timing.due();
+            self.timing.timer.as_mut().reset(due);
+            if quiet {
+                return Poll::Ready(Some(COMMENT));
+            }
+        }
+    }
+}
+
+impl Timing {
+    fn is_old(&self, now: Instant) -> bool {
+        self.resumable && self.config.max_age.is_some_and(|age| now.duration_since(self.opened) >= age)
+    }
+
+    /// When to look again.
+    fn due(&self) -> Instant {
+        let comment = self.last_sent + self.config.comment_every;
+        match self.config.max_age.filter(|_| self.resumable) {
+            Some(age) => comment.min(self.opened + age),
+            None => comment,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Reading a body within its bounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use crate::budget::{Budget, Reserved};
+use crate::http::refusal::Refused;
+
+/// Bounds of a body.
+#[derive(Clone)]
+pub struct Bounds {
+    /// Bytes at most.
+    pub bytes: usize,
+    /// Longest pause.
+    pub idle: Duration,
+    /// Where its memory comes from.
+    pub budget: Arc<Budget>,
+}
+
+/// A whole body, and the part of the budget it takes up.
+pub struct Read {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Given back with the message.
+    pub reserved: Reserved,
+}
+
+/// Reads a body. A length that is too large is refused before a byte is read; a body in one piece
+/// is not copied.
+///
+/// # Errors
+/// Too large, too slow, no memory, or the client went away.
+pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> {
+    let announced = body.size_hint().exact();
+    if announced.is_some_and(|length| length > bounds.bytes as u64) {
+        return Err(Refused::TooLarge);
+    }
+    let expected = usize::try_from(announced.unwrap_or(0)).unwrap_or(0);
+    let mut reserved = bounds.budget.reserve(expected).ok_or(Refused::Memory)?;
+    let mut held = expected;
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = timeout(bounds.idle, body.frame()).await.map_err(|_| Refused::BodyTimeout)? {
+        let Ok(data) = frame.map_err(|_| Refused::Invalid("The body ended early"))?.into_data() else { continue };
+        let length = first.len() + rest.len() + data.len();
+        if length > bounds.bytes {
+            return Err(Refused::TooLarge);
+        }
+        if length > held {
+            if !reserved.grow(length - held) {
+                return Err(Refused::Memory);
+            }
+            held = length;
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.reserve(expected.max(length));
+            rest.extend_from_slice(&first);
+            first = Bytes::new();
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(Read { bytes: if rest.is_empty() { first } else { rest.freeze() }, reserved })
+}

@@ -1,0 +1,81 @@
+//! Whether the whole gateway is ready, in one word.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::budget::Budget;
+use crate::config::Required;
+use crate::server::open::Server;
+use crate::server::status::Health;
+
+/// What readiness depends on. Listeners are bound before anybody can ask.
+pub struct Readiness {
+    servers: Vec<Arc<Server>>,
+    budget: Arc<Budget>,
+    draining: AtomicBool,
+}
+
+impl Readiness {
+    /// Looks at these servers and this budget.
+    #[must_use]
+    pub fn new(servers: Vec<Arc<Server>>, budget: Arc<Budget>) -> Arc<Readiness> {
+        Arc::new(Readiness { servers, budget, draining: AtomicBool::new(false) })
+    }
+
+    /// From now on unready, so that load balancers look elsewhere.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether requests should be sent here.
+    ///
+    /// # Errors
+    /// The reason, in one word.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err("draining");
+        }
+        if self.budget.used() >= self.budget.limit() {
+            return Err("memory");
+        }
+        let mut required = self.servers.iter().filter(|server| server.config().required == Required::Yes);
+        required.try_for_each(|server| check_server(server))
+    }
+
+    /// The same for one server; `None` if there is no such server.
+    #[must_use]
+    pub fn check_one(&self, name: &str) -> Option<Result<(), &'static str>> {
+        let server = self.servers.iter().find(|server| &**server.name() == name)?;
+        Some(if self.draining.load(Ordering::Acquire) { Err("draining") } else { check_server(server) })
+    }
+
+    /// A line per server: name, state, seconds since, reason.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for server in &self.servers {
+            let status = server.status().borrow().clone();
+            let (state, reason) = match &status.health {
+                _ if server.breaker_is_open() => ("breaker_open", ""),
+                Health::Starting => ("starting", ""),
+                Health::Ready => ("ready", ""),
+                Health::Failed(reason) => ("failed", &**reason),
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{} {state} {}s {}", server.name(), status.since.elapsed().as_secs(), reason.escape_default());
+        }
+        text
+    }
+}
+
+fn check_server(server: &Server) -> Result<(), &'static str> {
+    if server.breaker_is_open() {
+        return Err("breaker");
+    }
+    match server.status().borrow().health {
+        Health::Ready => Ok(()),
+        Health::Starting => Err("starting"),
+        Health::Failed(_) => Err("failed"),
+    }
+}
