@@ -8,5 +8,6 @@ pub mod cors;
 pub mod guard;
 pub mod loss;
 mod origin;
+pub mod page;
 pub mod refusal;
 pub mod sse;
