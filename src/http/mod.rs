@@ -1,5 +1,5 @@
 //! The HTTP side: from a request head to a typed call, and every way to answer.
-//!
+
 pub mod accept;
 mod admin;
 pub mod body;
@@ -9,6 +9,7 @@ pub mod event_stream;
 pub mod guard;
 mod legacy_sse;
 mod origin;
+pub mod page;
 mod read;
 pub mod refusal;
 pub mod sse;
