@@ -67,10 +67,13 @@ fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
 
 /// Reads the `auth` of a server: its methods, if it has its own.
 pub(super) fn read_server(mut section: Section<'_>) -> Option<Vec<Method>> {
+    if !section.has("methods") {
+        section.declare("methods");
+        return None;
+    }
     let place = section.place("methods");
-    let said = section.has("methods");
     let methods = methods(&mut section);
-    if said && methods.as_ref().is_some_and(Vec::is_empty) {
+    if methods.as_ref().is_some_and(Vec::is_empty) {
         let refused = Refused::new(
             "is empty",
             "leave it out to take what [auth] says, or write [\"api_key\"] or [\"none\"]",

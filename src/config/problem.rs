@@ -26,7 +26,7 @@ struct Location {
     column: usize,
     /// The source line, secrets masked.
     text: String,
-    /// Characters the caret underlines.
+    /// Characters the caret underlines; none where what it would underline is masked.
     width: usize,
 }
 
@@ -88,12 +88,20 @@ impl Location {
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
         let end = floor_boundary(text, span.end).clamp(start, line_end);
         let line_text = text[line_start..line_end].trim_end_matches('\r');
+        let shown = secret::mask_line(&text[..line_start], line_text);
+        let visible = text
+            .get(line_start..end)
+            .is_some_and(|lead| shown.starts_with(lead));
         Self {
             file: file.to_owned(),
             line: text[..line_start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
-            text: secret::mask_line(&text[..line_start], line_text),
-            width: text[start..end].chars().count().max(1),
+            text: shown,
+            width: if visible {
+                text[start..end].chars().count().max(1)
+            } else {
+                0
+            },
         }
     }
 }
@@ -161,7 +169,7 @@ impl Location {
         let shown: String = self.text.chars().take(SHOWN).collect();
         let length = shown.chars().count();
         write!(f, "\n  {number} | {shown}")?;
-        if self.column > length {
+        if self.column > length || self.width == 0 {
             return Ok(());
         }
         // A tab stays a tab, or the caret would stand elsewhere than the character.
@@ -248,6 +256,12 @@ mod tests {
         let start = text.find("GITHUB").expect("the key is there");
         let shown = Problem::at("a.toml", text, &(start..start + 4), "odd", "").to_string();
         assert!(!shown.contains("ghp_secret"), "{shown}");
-        assert!(shown.contains("GITHUB_TOKEN = "), "{shown}");
+        assert!(
+            shown.ends_with("| GITHUB_TOKEN = (hidden)\n    | ^^^^"),
+            "{shown}"
+        );
+        let start = text.find("\"ghp").expect("the value is there");
+        let shown = Problem::at("a.toml", text, &(start..text.len()), "odd", "").to_string();
+        assert!(shown.ends_with("| GITHUB_TOKEN = (hidden)"), "{shown}");
     }
 }

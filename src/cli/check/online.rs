@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::config::{Address, Config, Server};
@@ -71,6 +72,8 @@ fn runnable(path: &Path) -> Result<(), &'static str> {
         Err(error) if error.kind() == ErrorKind::NotFound => Err("does not exist"),
         Err(_) => Err("cannot be reached"),
         Ok(metadata) if !metadata.is_file() => Err("is no file"),
+        // Root may pass the access check of a file nobody can execute.
+        Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => Err("is not executable"),
         Ok(_) => rustix::fs::access(path, rustix::fs::Access::EXEC_OK)
             .map_err(|_| "is not executable by this user"),
     }
@@ -154,7 +157,7 @@ mod tests {
                 Some("is not in PATH=/nonexistent"),
             ),
             ("command = \"/nonexistent/sh\"", Some("does not exist")),
-            ("command = \"/etc/hostname\"", Some("is not executable")),
+            ("command = \"/etc/passwd\"", Some("is not executable")),
             ("command = \"/bin\"", Some("is no file")),
             (
                 "command = \"sh\"\ncwd = \"/nonexistent\"",
