@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, kill_process};
@@ -68,6 +69,13 @@ impl Server {
         self
     }
 
+    /// The command, to be started without a gateway.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.command);
+        command.args(&self.args);
+        command
+    }
+
     /// The table.
     pub fn toml(&self) -> String {
         let Self {
@@ -110,7 +118,11 @@ impl Gate {
     pub fn open(&mut self) {
         // For reading too, so that opening does not wait for the child; kept, so that it stays open
         // and its byte stays in it.
-        let mut pipe = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
+        let mut pipe = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path())
+            .unwrap();
         pipe.write_all(b".").unwrap();
         self.open = Some(pipe);
     }

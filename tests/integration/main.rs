@@ -29,6 +29,7 @@
 //! | `session` | `Session` (one MCP session), `Exchange` (a request on its way), `Answer` |
 //! | `sse` | `Parser` (WHATWG HTML, "Server-sent events") and `EventStream` (one on a connection) |
 //! | `child` | `Server` (configuration of a child), `Gate` (what a child waits for), `Record` (what it read) |
+//! | `pipes` | `Pipes`: a child driven without a gateway, to try the children themselves |
 //! | `fake_child.py` | the scripted child; the table at its top lists every fault |
 //!
 //! Every wait is bounded by [`PATIENCE`] and fails with what it waited for. A gateway is killed with all
@@ -47,10 +48,12 @@ mod child;
 mod client;
 mod gateway;
 mod metrics;
+mod pipes;
 mod session;
 mod sse;
 
 mod demo_server;
+mod fake_child;
 mod smoke;
 
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
