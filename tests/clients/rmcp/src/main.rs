@@ -11,8 +11,10 @@
     reason = "the revision under test has what 2026-07-28 gave up"
 )]
 
+mod ping;
 mod recorder;
 mod relay;
+mod report;
 mod scenario;
 
 use std::process::ExitCode;

@@ -1,9 +1,7 @@
 //! The steps.
 
-use std::error::Error;
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientRequest, LoggingLevel, ReadResourceRequestParams,
@@ -13,22 +11,18 @@ use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::{RoleClient, ServiceExt};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
+use crate::ping::status_of_ping;
 use crate::recorder::Recorder;
 use crate::relay::Relay;
+use crate::report::{Failure, Report};
 
 const REVISION: &str = "2025-11-25";
-const STEP_LIMIT: Duration = Duration::from_secs(30);
 const COUNTER: &str = "demo://counter";
 
 // Characters that JSON, UTF-8, SSE and line framing each treat in a way of their own.
 const TRICKY_TEXT: &str = "naïve Ωμέγα 漢字 👩‍👩‍👧 \u{2028}\u{2029}\u{85} \"quoted\" \\ back\\slash </script>\r\ndata: forged\n\n\t\u{7}\0 end";
-
-type Failure = Box<dyn Error>;
 
 /// Runs every step against the server at `url`, which names an IP address, and gives the number of failures.
 pub async fn perform(url: &str) -> usize {
@@ -68,43 +62,6 @@ pub async fn perform(url: &str) -> usize {
     report.step("resume", scenario.resume()).await;
     report.step("close", scenario.close()).await;
     report.failed
-}
-
-/// Prints the outcome of each step and counts the failures.
-#[derive(Default)]
-struct Report {
-    failed: usize,
-}
-
-impl Report {
-    async fn step<T>(
-        &mut self,
-        name: &str,
-        step: impl Future<Output = Result<T, Failure>>,
-    ) -> Option<T> {
-        let outcome = timeout(STEP_LIMIT, step)
-            .await
-            .unwrap_or_else(|_| Err("not done in time".into()));
-        match outcome {
-            Ok(value) => {
-                println!("ok {name}");
-                Some(value)
-            }
-            Err(error) => {
-                self.failed += 1;
-                let why: Vec<_> = error
-                    .to_string()
-                    .split_whitespace()
-                    .map(str::to_owned)
-                    .collect();
-                println!(
-                    "FAIL {name}: {}",
-                    why.join(" ").chars().take(300).collect::<String>()
-                );
-                None
-            }
-        }
-    }
 }
 
 struct Scenario {
@@ -341,7 +298,7 @@ impl Scenario {
         let session = self.relay.session().ok_or("the server named no session")?;
         self.client.cancel().await?;
         same(
-            status_of_ping(self.server, &self.path, &session)
+            status_of_ping(self.server, &self.path, &session, REVISION)
                 .await?
                 .as_str(),
             "404",
@@ -369,20 +326,4 @@ fn same<T: PartialEq + Debug>(found: T, expected: T) -> Result<(), Failure> {
     } else {
         Err(format!("{found:?} instead of {expected:?}").into())
     }
-}
-
-/// The HTTP status that a request in this session gets.
-async fn status_of_ping(server: SocketAddr, path: &str, session: &str) -> Result<String, Failure> {
-    let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {REVISION}\r\n\
-         Mcp-Session-Id: {session}\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len(),
-    );
-    let mut connection = TcpStream::connect(server).await?;
-    connection.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await?;
-    Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
 }
