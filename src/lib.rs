@@ -6,6 +6,7 @@ pub mod caller;
 pub mod cli;
 pub mod config;
 pub mod exchange;
+pub mod gateway;
 pub mod http;
 pub mod mcp;
 pub mod net;

@@ -122,7 +122,7 @@ impl Account {
             return;
         }
         let status = match (delivered, end.trouble) {
-            (Delivered::Json, Some(trouble)) if accounts.strict_status || self.is_initialize() => Some(trouble.status),
+            (Delivered::Json, Some(trouble)) if accounts.strict_status || trouble.always => Some(trouble.status),
             (Delivered::Lost, _) => None,
             _ => Some(200),
         };

@@ -19,8 +19,11 @@ pub enum Cause {
     Memory,
     /// The gateway is draining.
     Draining,
-    /// The child is gone; `sent` says whether it may have seen the call.
-    ChildGone { sent: bool },
+    /// The child is gone.
+    ChildGone {
+        /// Whether it may have seen the call.
+        sent: bool,
+    },
     /// One of the clocks ran out.
     Timeout,
     /// The result was longer than `line_bytes`.
@@ -84,7 +87,7 @@ impl Cause {
             payload: Payload::whole(text.freeze()),
             outcome: words.outcome,
             rpc_code: Some(i64::from(words.code)),
-            trouble: Some(Trouble { status: words.code, reason: words.reason }),
+            trouble: Some(Trouble { status: words.code, reason: words.reason, always: false }),
         }
     }
 }

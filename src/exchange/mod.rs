@@ -14,3 +14,5 @@ pub mod registry;
 mod route;
 pub mod session;
 pub mod stream;
+
+pub use in_band::Cause;

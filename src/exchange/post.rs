@@ -40,6 +40,16 @@ pub struct Trouble {
     pub status: u16,
     /// `data.reason`
     pub reason: &'static str,
+    /// Whether the HTTP status says so in any case: there is no session it could be told in.
+    pub always: bool,
+}
+
+impl Reply {
+    /// An answer to what was no proper request.
+    #[must_use]
+    pub fn refused(payload: Payload) -> Reply {
+        Reply { payload, outcome: Outcome::Refused, rpc_code: None, trouble: None }
+    }
 }
 
 /// What decides a response's head.
@@ -53,6 +63,8 @@ pub enum Head {
 enum State {
     Waiting { head: oneshot::Sender<Head>, replies: Vec<Reply> },
     Streaming(Arc<Stream>),
+    /// The answers go to a stream that is not this POST's and goes on after them.
+    Shared(Arc<Stream>),
     /// The connection was lost before the head.
     Lost,
     Done,
@@ -93,6 +105,13 @@ impl Post {
         (Arc::new(Post { form, batch, primed, inner: Mutex::new(Inner { state, owed }) }), receiver)
     }
 
+    /// A POST of HTTP+SSE: its answers go to the one stream there is.
+    #[must_use]
+    pub fn shared(stream: Arc<Stream>) -> Arc<Post> {
+        let inner = Inner { state: State::Shared(stream), owed: 1 };
+        Arc::new(Post { form: Form::EventStream, batch: false, primed: false, inner: Mutex::new(inner) })
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +121,7 @@ impl Post {
     pub fn can_stream(&self) -> bool {
         match &self.inner().state {
             State::Waiting { head, .. } => self.form != Form::Json && !head.is_closed(),
-            State::Streaming(_) => true,
+            State::Streaming(_) | State::Shared(_) => true,
             State::Lost | State::Done => false,
         }
     }
@@ -113,7 +132,7 @@ impl Post {
         match &self.inner().state {
             State::Waiting { head, .. } => head.is_closed(),
             State::Lost => true,
-            State::Streaming(_) | State::Done => false,
+            State::Streaming(_) | State::Shared(_) | State::Done => false,
         }
     }
 
@@ -134,7 +153,7 @@ impl Post {
                 false
             }
             other => {
-                let streaming = matches!(other, State::Streaming(_));
+                let streaming = matches!(other, State::Streaming(_) | State::Shared(_));
                 inner.state = other;
                 streaming
             }
@@ -144,7 +163,7 @@ impl Post {
     /// Sends something beside the answers. The caller promoted the POST before.
     pub fn push(&self, kind: EventKind, message: &Payload) -> Delivered {
         match &self.inner().state {
-            State::Streaming(stream) => {
+            State::Streaming(stream) | State::Shared(stream) => {
                 stream.push(kind, message);
                 Delivered::Stream
             }
@@ -170,6 +189,10 @@ impl Post {
                 }
                 return Delivered::Stream;
             }
+            State::Shared(stream) => {
+                stream.push(EventKind::Response, &reply.payload);
+                return Delivered::Stream;
+            }
             State::Lost | State::Done => return Delivered::Lost,
         }
         if !last {
@@ -180,7 +203,7 @@ impl Post {
                 Ok(()) => Delivered::Json,
                 Err(_connection_lost) => Delivered::Lost,
             },
-            State::Streaming(_) | State::Lost | State::Done => Delivered::Lost,
+            State::Streaming(_) | State::Shared(_) | State::Lost | State::Done => Delivered::Lost,
         }
     }
 

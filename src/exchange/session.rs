@@ -24,7 +24,7 @@ use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::{Lost, Nonce, parse_event_id};
-use crate::telemetry::label::{Direction, Notice, Outcome, SessionEnd, Start, StreamKind, Unmatched};
+use crate::telemetry::label::{Direction, Notice, Outcome, Refusal, SessionEnd, Start, StreamKind, Unmatched};
 use crate::telemetry::{Client, ServerMetrics, SessionDigest, session_digest};
 use crate::upstream::conversation::Conversation;
 use crate::upstream::outbound::NotSent;
@@ -83,6 +83,8 @@ pub struct Session {
     pub(super) conversation: OnceLock<Arc<Conversation>>,
     pub(super) congestion: Arc<Congestion>,
     pub(super) standalone: Arc<Stream>,
+    /// The standalone stream carries the answers too.
+    one_stream: bool,
     confirmed: watch::Sender<bool>,
     opened: Instant,
     pub(super) state: Mutex<State>,
@@ -103,11 +105,20 @@ pub enum NoStream {
 const CONFIRM_WAIT: Duration = Duration::from_millis(500);
 
 impl Session {
-    /// A session whose handshake is about to start.
+    /// A session whose handshake is about to start. `only` is the one stream of HTTP+SSE, which
+    /// carries everything.
     #[must_use]
-    pub fn new(id: Arc<str>, principal: Principal, initialize: &Message, terms: Arc<SessionTerms>) -> Arc<Session> {
-        let congestion = Arc::new(Congestion::new());
-        let standalone = Stream::new(StreamKind::Get, terms.streams.clone(), Arc::clone(&congestion));
+    pub fn new(
+        id: Arc<str>,
+        principal: Principal,
+        initialize: &Message,
+        only: Option<Arc<Stream>>,
+        terms: Arc<SessionTerms>,
+    ) -> Arc<Session> {
+        let one_stream = only.is_some();
+        let standalone =
+            only.unwrap_or_else(|| Stream::new(StreamKind::Get, terms.streams.clone(), Arc::default()));
+        let congestion = Arc::clone(standalone.congestion());
         let now = Instant::now();
         Arc::new(Session {
             digest: session_digest(&id),
@@ -118,6 +129,7 @@ impl Session {
             conversation: OnceLock::new(),
             congestion,
             standalone,
+            one_stream,
             confirmed: watch::Sender::new(false),
             opened: now,
             state: Mutex::new(State {
@@ -231,10 +243,26 @@ impl Session {
 
     /// Gives a call its answer; the one way a call ends.
     pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
-        let reply = reply(&call.id);
+        let mut reply = reply(&call.id);
+        if call.account.is_initialize() && let Some(trouble) = &mut reply.trouble {
+            trouble.always = true;
+        }
         call.account.answered(&reply);
         let delivered = call.post.answer(reply, || self.open_stream());
         call.account.delivered(delivered, self);
+    }
+
+    /// Answers a request without asking the child.
+    pub fn decline(&self, message: &Message, post: &Post, cause: Cause) {
+        let Some(id) = message.id() else { return };
+        let reply = cause.reply(&id);
+        self.terms.metrics.refused(Refusal::Overload);
+        post.answer(reply, || self.open_stream());
+    }
+
+    /// Delivers an answer to what was no proper request.
+    pub fn deliver_to(&self, post: &Post, reply: Reply) {
+        post.answer(reply, || self.open_stream());
     }
 
     /// A new stream for a POST.
@@ -435,7 +463,7 @@ impl Session {
         for stream in streams.into_values() {
             stream.end();
         }
-        self.standalone.discard();
+        if self.one_stream { self.standalone.end() } else { self.standalone.discard() }
         self.confirmed.send_replace(true);
         if let Some(conversation) = self.conversation.get() {
             conversation.close();

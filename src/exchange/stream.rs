@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::exchange::congestion::Congestion;
 use crate::exchange::ledger::{Holding, Ledger};
 use crate::mcp::payload::Payload;
-use crate::mcp::stream_log::{Bounds, EventKind, Lost, Next, Nonce, StreamLog, priming_event};
+use crate::mcp::stream_log::{Bounds, EventKind, Framing, Lost, Next, Nonce, StreamLog, priming_event};
 use crate::telemetry::label::{Eviction, StreamCut, StreamKind};
 use crate::telemetry::{ServerMetrics, StreamGauge};
 
@@ -69,6 +69,7 @@ impl Stream {
     /// An empty stream.
     #[must_use]
     pub fn new(kind: StreamKind, terms: StreamTerms, congestion: Arc<Congestion>) -> Arc<Stream> {
+        let framing = if kind == StreamKind::Sse { Framing::Plain } else { Framing::Resumable };
         let nonce = Nonce::from_bits(rand::random());
         Arc::new(Stream {
             kind,
@@ -76,7 +77,7 @@ impl Stream {
             terms,
             congestion,
             state: Mutex::new(State {
-                log: StreamLog::new(nonce),
+                log: StreamLog::new(nonce, framing),
                 reader: None,
                 epoch: 0,
                 full: false,
@@ -89,6 +90,12 @@ impl Stream {
     #[must_use]
     pub fn nonce(&self) -> Nonce {
         self.nonce
+    }
+
+    /// What it tells when its reader is too far behind.
+    #[must_use]
+    pub fn congestion(&self) -> &Arc<Congestion> {
+        &self.congestion
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -116,7 +123,7 @@ impl Stream {
     /// Ends the stream and forgets everything.
     pub fn discard(&self) {
         self.change(|state| {
-            state.log = StreamLog::new(self.nonce);
+            state.log.clear();
             state.log.end(Instant::now());
         });
     }

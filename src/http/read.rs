@@ -28,7 +28,7 @@ pub struct Read {
     /// Its bytes.
     pub bytes: Bytes,
     /// Given back with the message.
-    pub reserved: Reserved,
+    _reserved: Reserved,
 }
 
 /// Reads a body. A length that is too large is refused before a byte is read; a body in one piece
@@ -69,5 +69,5 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
         }
         rest.extend_from_slice(&data);
     }
-    Ok(Read { bytes: if rest.is_empty() { first } else { rest.freeze() }, reserved })
+    Ok(Read { bytes: if rest.is_empty() { first } else { rest.freeze() }, _reserved: reserved })
 }

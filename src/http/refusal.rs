@@ -285,7 +285,9 @@ impl Refused {
         response
     }
 
-    fn error(&self, id: Option<&[u8]>) -> Bytes {
+    /// The JSON-RPC error by itself.
+    #[must_use]
+    pub fn error(&self, id: Option<&[u8]>) -> Bytes {
         let mut data = String::from(r#"{"gateway":true"#);
         if let Some(label) = self.label() {
             data.push_str(r#","reason":""#);

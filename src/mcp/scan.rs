@@ -93,6 +93,8 @@ pub struct Fields {
     pub level: Option<Span>,
     /// `params.protocolVersion` or `result.protocolVersion`
     pub protocol_version: Option<Span>,
+    /// `params._meta["io.modelcontextprotocol/protocolVersion"]`
+    pub envelope_version: Option<Span>,
     /// `params.taskId`
     pub task_id: Option<Span>,
     /// `taskId` of `params._meta["io.modelcontextprotocol/related-task"]`
@@ -298,6 +300,7 @@ impl<'a> Scanner<'a> {
             Member::Level => &mut fields.level,
             Member::ProtocolVersion => &mut fields.protocol_version,
             Member::TaskId => &mut fields.task_id,
+            Member::EnvelopeVersion => &mut fields.envelope_version,
             Member::RelatedTask => &mut fields.related_task,
             Member::IsError => &mut fields.is_error,
             Member::Code => &mut fields.code,
@@ -517,6 +520,7 @@ enum Member {
     Level,
     ProtocolVersion,
     TaskId,
+    EnvelopeVersion,
     RelatedTaskObject,
     RelatedTask,
     IsError,
@@ -542,6 +546,7 @@ impl Member {
             (Place::Params, b"taskId") => Member::TaskId,
             (Place::Params | Place::Result, b"protocolVersion") => Member::ProtocolVersion,
             (Place::Meta, b"progressToken") => Member::Token,
+            (Place::Meta, b"io.modelcontextprotocol/protocolVersion") => Member::EnvelopeVersion,
             (Place::Meta, b"io.modelcontextprotocol/related-task") => Member::RelatedTaskObject,
             (Place::RelatedTask, b"taskId") => Member::RelatedTask,
             (Place::Result, b"isError") => Member::IsError,

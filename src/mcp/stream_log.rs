@@ -63,6 +63,7 @@ struct Event {
 #[derive(Debug)]
 pub struct StreamLog {
     nonce: Nonce,
+    framing: Framing,
     events: VecDeque<Event>,
     /// Position of the first kept event.
     first: u64,
@@ -128,11 +129,23 @@ fn put_id(out: &mut BytesMut, nonce: Nonce, position: u64) {
 /// Above this an event keeps its message's own bytes instead of a copy.
 const COPY_BELOW: usize = 16 * 1024;
 
+/// How the events of a stream are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// With ids a client resumes from.
+    Resumable,
+    /// As HTTP+SSE of 2024-11-05 has them: named `message`, without ids.
+    Plain,
+}
+
 /// Encodes one event. The message holds no raw CR or LF, so it is one `data` line.
-fn encode(nonce: Nonce, position: u64, message: &Payload) -> Payload {
+fn encode(framing: Framing, nonce: Nonce, position: u64, message: &Payload) -> Payload {
     let size = message.len();
     let mut head = BytesMut::with_capacity(if size < COPY_BELOW { size + 64 } else { 64 });
-    put_id(&mut head, nonce, position);
+    match framing {
+        Framing::Resumable => put_id(&mut head, nonce, position),
+        Framing::Plain => head.put_slice(b"event: message\n"),
+    }
     head.put_slice(b"data: ");
     if size < COPY_BELOW {
         for piece in message.pieces() {
@@ -147,8 +160,8 @@ fn encode(nonce: Nonce, position: u64, message: &Payload) -> Payload {
 impl StreamLog {
     /// An empty log.
     #[must_use]
-    pub fn new(nonce: Nonce) -> StreamLog {
-        StreamLog { nonce, events: VecDeque::new(), first: 1, written: 1, bytes: 0, unwritten_bytes: 0, ended: None }
+    pub fn new(nonce: Nonce, framing: Framing) -> StreamLog {
+        StreamLog { nonce, framing, events: VecDeque::new(), first: 1, written: 1, bytes: 0, unwritten_bytes: 0, ended: None }
     }
 
     /// The stream's name.
@@ -212,11 +225,20 @@ impl StreamLog {
 
     /// Appends an event.
     pub fn push(&mut self, kind: EventKind, message: &Payload) {
-        let frame = encode(self.nonce, self.next(), message);
+        let frame = encode(self.framing, self.nonce, self.next(), message);
         let size = frame.len();
         self.events.push_back(Event { kind, frame, size });
         self.bytes += size;
         self.unwritten_bytes += size;
+    }
+
+    /// Forgets every event.
+    pub fn clear(&mut self) {
+        self.first = self.next();
+        self.written = self.first;
+        self.events.clear();
+        self.bytes = 0;
+        self.unwritten_bytes = 0;
     }
 
     /// Marks that nothing follows.
@@ -304,7 +326,7 @@ impl StreamLog {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, EventKind, Lost, Next, Nonce, StreamLog, parse_event_id, priming_event};
+    use super::{Bounds, EventKind, Framing, Lost, Next, Nonce, StreamLog, parse_event_id, priming_event};
     use crate::mcp::payload::Payload;
     use bytes::Bytes;
     use proptest::prelude::{any, prop, proptest};
@@ -313,7 +335,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { events: 4, bytes: 10_000, window: 1_000 };
 
     fn log() -> StreamLog {
-        StreamLog::new(Nonce::from_bits(0x0123_4567_89ab_cdef))
+        StreamLog::new(Nonce::from_bits(0x0123_4567_89ab_cdef), Framing::Resumable)
     }
 
     fn push(log: &mut StreamLog, kind: EventKind, text: &str) {
@@ -336,6 +358,13 @@ mod tests {
         log.end(Instant::now());
         assert_eq!(text(log.read(1)), "End");
         assert_eq!(priming_event(log.nonce(), Duration::from_secs(2)), "id: 0123456789abcdef.0\nretry: 2000\ndata: \n\n");
+    }
+
+    #[test]
+    fn plain_events_have_no_id() {
+        let mut log = StreamLog::new(Nonce::from_bits(1), Framing::Plain);
+        push(&mut log, EventKind::Response, "{}");
+        assert_eq!(text(log.read(0)), "event: message\ndata: {}\n\n");
     }
 
     #[test]

@@ -3,8 +3,13 @@
 mod breaker;
 mod open;
 mod readiness;
+mod servers;
 mod status;
 
 pub use open::{Opening, Server, ServerParts, Unopened};
 pub use readiness::Readiness;
+pub use servers::{Servers, ServersParts};
 pub use status::{Health, Status};
+
+pub use crate::upstream::scout::{Catalogue, ScoutFailure};
+pub use crate::upstream::{SpawnFailure, make_process_undumpable, raise_descriptor_limit};

@@ -14,11 +14,11 @@ use crate::exchange::account::{Account, Accounts};
 use crate::exchange::post::Post;
 use crate::exchange::registry::{NoSeat, Registry};
 use crate::exchange::session::{Session, SessionTerms};
-use crate::exchange::stream::StreamTerms;
+use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
 use crate::server::breaker::{Breaker, Position};
 use crate::server::status::{Health, Status};
-use crate::telemetry::label::Start;
+use crate::telemetry::label::{Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
 use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::participant::Participant;
@@ -77,6 +77,8 @@ pub struct Opening {
     pub cap: Option<usize>,
     /// What is counted and logged about its `initialize`.
     pub account: Account,
+    /// The one stream of HTTP+SSE, if it is that.
+    pub only: Option<Arc<Stream>>,
 }
 
 /// One configured server.
@@ -90,7 +92,7 @@ pub struct Server {
     session_terms: Arc<SessionTerms>,
     conversation_terms: Terms,
     metrics: Arc<ServerMetrics>,
-    status: watch::Sender<Status>,
+    status: Arc<watch::Sender<Status>>,
     draining: AtomicBool,
 }
 
@@ -100,6 +102,7 @@ impl Server {
     pub fn new(parts: ServerParts) -> Arc<Server> {
         let ServerParts { name, config, sessions, spawner, command, registry, budget, streams, log, node, metrics } = parts;
         let breaker = Arc::new(Mutex::new(Breaker::new(config.breaker.clone())));
+        let status = Arc::new(watch::Sender::new(Status::unknown()));
         let accounts = Accounts {
             log,
             node,
@@ -112,7 +115,7 @@ impl Server {
             limits: sessions,
             timeouts: config.timeouts.clone(),
             streams,
-            handshakes: watch_handshakes(Arc::clone(&breaker), Arc::clone(&name), Arc::clone(&metrics)),
+            handshakes: watch_handshakes(Arc::clone(&breaker), Arc::clone(&status), Arc::clone(&name), Arc::clone(&metrics)),
             accounts: Arc::new(accounts),
             metrics: Arc::clone(&metrics),
         });
@@ -134,7 +137,7 @@ impl Server {
             session_terms,
             conversation_terms,
             metrics,
-            status: watch::Sender::new(Status::unknown()),
+            status,
             draining: AtomicBool::new(false),
         })
     }
@@ -194,7 +197,7 @@ impl Server {
 
     /// Counts the server as seen well without a look, where the scout is switched off.
     pub fn trust(&self) {
-        self.status.send_replace(Status { health: Health::Ready, ..Status::unknown() });
+        self.status.send_if_modified(Status::see_well);
     }
 
     /// Starts keeping spares.
@@ -208,7 +211,7 @@ impl Server {
     /// # Errors
     /// See [`Unopened`]; then no session exists, and no byte of the message reached a child.
     pub async fn open(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account } = opening;
+        let Opening { principal, cap, account, only } = opening;
         if self.draining.load(Ordering::Acquire) {
             return Err(Unopened::Draining);
         }
@@ -218,7 +221,7 @@ impl Server {
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         lock(&self.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
         let lease = self.pool.lease().await.map_err(|no_child| self.explain(no_child))?;
-        let session = Session::new(self.registry.mint(), principal, message, Arc::clone(&self.session_terms));
+        let session = Session::new(self.registry.mint(), principal, message, only, Arc::clone(&self.session_terms));
         let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
         let conversation = Conversation::start(lease, self.conversation_terms.clone(), Arc::downgrade(&who))
             .ok_or(Unopened::StartFailed)?;
@@ -237,6 +240,12 @@ impl Server {
                 Unopened::StartFailed
             }
         }
+    }
+
+    /// A stream for HTTP+SSE, before there is a session.
+    #[must_use]
+    pub fn plain_stream(&self) -> Arc<Stream> {
+        Stream::new(StreamKind::Sse, self.session_terms.streams.clone(), Arc::default())
     }
 
     /// The caller's own session with this id on this server.
@@ -275,6 +284,7 @@ fn lock(breaker: &Mutex<Breaker>) -> MutexGuard<'_, Breaker> {
 /// Turns the end of each handshake into the breaker's next position.
 fn watch_handshakes(
     breaker: Arc<Mutex<Breaker>>,
+    status: Arc<watch::Sender<Status>>,
     name: Arc<str>,
     metrics: Arc<ServerMetrics>,
 ) -> Box<dyn Fn(Start, Duration) + Send + Sync> {
@@ -282,6 +292,7 @@ fn watch_handshakes(
         metrics.child_started(how, took);
         if how == Start::Ok {
             metrics.handshake(took);
+            status.send_if_modified(Status::see_well);
         }
         let mut breaker = lock(&breaker);
         if how == Start::Ok {

@@ -34,6 +34,16 @@ impl Status {
         Status { health: Health::Starting, since: Instant::now(), catalogue: None }
     }
 
+    /// It was seen well; tells whether that is news.
+    pub fn see_well(&mut self) -> bool {
+        let news = !self.is_ready();
+        if news {
+            self.health = Health::Ready;
+            self.since = Instant::now();
+        }
+        news
+    }
+
     /// Whether it was seen well.
     #[must_use]
     pub fn is_ready(&self) -> bool {

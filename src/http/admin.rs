@@ -1,0 +1,121 @@
+//! The admin listener: metrics and health. It only tells; nothing here changes anything.
+
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use subtle::ConstantTimeEq;
+
+use crate::budget::Budget;
+use crate::config;
+use crate::http::body::Body;
+use crate::http::guard::Guard;
+use crate::http::refusal::Refused;
+use crate::net::Connection;
+use crate::server::Readiness;
+use crate::telemetry::Metrics;
+use crate::telemetry::label::Route;
+
+/// The door for operators.
+pub struct AdminDoor {
+    guard: Guard,
+    token: Option<String>,
+    readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+    budget: Arc<Budget>,
+}
+
+impl AdminDoor {
+    /// A door with the host rules of `listen`.
+    #[must_use]
+    pub fn new(
+        admin: &config::Admin,
+        listen: &config::Listen,
+        limits: &config::Limits,
+        readiness: Arc<Readiness>,
+        metrics: Arc<Metrics>,
+        budget: Arc<Budget>,
+    ) -> Arc<AdminDoor> {
+        let guard = Guard::new(listen, limits.header_fields);
+        Arc::new(AdminDoor { guard, token: admin.token.clone(), readiness, metrics, budget })
+    }
+
+    /// Answers one request.
+    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
+        let route = match request.uri().path() {
+            "/metrics" => Route::Metrics,
+            "/livez" | "/readyz" => Route::Health,
+            path if path.starts_with("/servers/") => Route::Health,
+            _ => Route::Other,
+        };
+        let response = self
+            .guard
+            .check(&request, connection.local_bind)
+            .and_then(|_admitted| self.serve(&request, route, &connection))
+            .unwrap_or_else(|refused| refused.into_response(None));
+        self.metrics.http_response(route, response.status().as_u16());
+        response
+    }
+
+    fn serve(&self, request: &Request<Incoming>, route: Route, connection: &Connection) -> Result<Response<Body>, Refused> {
+        let path = request.uri().path();
+        let verbose = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Refused::Method("GET"));
+        }
+        let open = connection.local_bind || self.shows_token(request);
+        match route {
+            Route::Health if !verbose => match path.strip_prefix("/servers/").and_then(|rest| rest.strip_suffix("/readyz")) {
+                Some(name) => self.readiness.check_one(name).map(plain_state).ok_or(Refused::NotFound),
+                None if path.starts_with("/servers/") => Err(Refused::NotFound),
+                None => Ok(health(&self.readiness, path)),
+            },
+            _ if !open => Err(Refused::Unauthenticated(HeaderValue::from_static("Bearer"))),
+            Route::Health if path == "/readyz" => {
+                let state = self.readiness.check();
+                let head = state.map_or_else(|reason| format!("unready: {reason}\n"), |()| "ready\n".to_owned());
+                Ok(plain(status_of(state), head + &self.readiness.describe()))
+            }
+            Route::Health => Err(Refused::NotFound),
+            Route::Metrics => Ok(self.metrics()),
+            _ => Err(Refused::NotFound),
+        }
+    }
+
+    fn shows_token(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.token else { return false };
+        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        self.metrics.memory_used(self.budget.used());
+        self.metrics.memory_budget(self.budget.limit());
+        let mut response = plain(StatusCode::OK, self.metrics.gather());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+        response
+    }
+}
+
+/// `/livez`: the reactor answers. `/readyz`: requests should be sent here.
+pub(super) fn health(readiness: &Readiness, path: &str) -> Response<Body> {
+    if path == "/livez" { plain_state(Ok(())) } else { plain_state(readiness.check()) }
+}
+
+fn plain_state(state: Result<(), &'static str>) -> Response<Body> {
+    plain(status_of(state), state.map_or_else(|reason| format!("{reason}\n"), |()| "ok\n".to_owned()))
+}
+
+fn status_of(state: Result<(), &'static str>) -> StatusCode {
+    if state.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,406 @@
+//! Streamable HTTP of the stateful revisions, 2025-03-26 to 2025-11-25: one endpoint for POST, GET
+//! and DELETE.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::auth::Admitted as Caller;
+use crate::caller::Peer;
+use crate::exchange::account::Account;
+use crate::exchange::capacity::{Permit, Reached};
+use crate::exchange::post::{Form, Head, Post, Reply};
+use crate::exchange::registry::NoSeat;
+use crate::exchange::session::{NoStream, Session};
+use crate::exchange::stream::{Reader, Stream};
+use crate::exchange::Cause;
+use crate::http::accept::{Wants, accepted, check_json_body};
+use crate::http::body::Body;
+use crate::http::door::Door;
+use crate::http::event_stream::{EventStream, Tied};
+use crate::http::read::read;
+use crate::http::refusal::Refused;
+use crate::mcp::message::{Fault, FaultKind, Kind, Message};
+use crate::mcp::payload::Payload;
+use crate::mcp::revision::Revision;
+use crate::mcp::scan::Author;
+use crate::server::{Opening, Server, Unopened};
+use crate::telemetry::label::{Outcome, Resume, SessionEnd};
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Messages of one batch.
+const MOST_IN_BATCH: usize = 100;
+
+/// A refusal, with the id of the request it answers where that was read.
+pub(super) type Refusal = (Refused, Option<Vec<u8>>);
+
+/// One request at an endpoint, its caller known.
+pub(super) struct Streamable<'a> {
+    pub(super) door: &'a Door,
+    pub(super) server: &'a Arc<Server>,
+    pub(super) caller: Caller,
+    pub(super) peer: Peer,
+    pub(super) arrived: Instant,
+}
+
+impl Streamable<'_> {
+    /// Takes what a client sends.
+    pub(super) async fn post(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        let bare = |refused| (refused, None);
+        check_json_body(request.headers()).map_err(bare)?;
+        let form = form_of(request.headers()).map_err(bare)?;
+        let (head, body) = request.into_parts();
+        let read = read(body, &self.door.bounds).await.map_err(bare)?;
+        match Message::parse(read.bytes.clone(), Author::Client) {
+            Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
+                self.initialize(&head.headers, &message, form).await.map_err(|refused| with_id(refused, &message))
+            }
+            Ok(message) => {
+                let session = self.session(&head.headers).map_err(|refused| with_id(refused, &message))?;
+                match message.kind() {
+                    Kind::Request => Ok(self.call(&session, &message, form).await),
+                    _ => Ok(self.accept(&session, &message)),
+                }
+            }
+            Err(Fault { kind: FaultKind::Array, .. }) => {
+                let session = self.session(&head.headers).map_err(bare)?;
+                self.batch(&session, &read.bytes, form).await.map_err(bare)
+            }
+            Err(fault) => Err(refusal_of(&fault)),
+        }
+    }
+
+    async fn initialize(&self, headers: &HeaderMap, message: &Message, form: Form) -> Result<Response<Body>, Refused> {
+        if headers.contains_key(SESSION_ID) {
+            self.session(headers)?;
+            return Err(Refused::Invalid("This session is initialized already"));
+        }
+        let (post, head) = Post::new(form, 1, false, false);
+        let lost = LostUnlessAnswered(Arc::clone(&post));
+        let session = self.open(message, &post, None).await?;
+        let head = self.head(&session, &post, head, form).await;
+        drop(lost);
+        let mut response = self.respond(head, false);
+        if session.is_open() || matches!(response.body(), Body::Stream(_)) {
+            let id = HeaderValue::from_str(session.id()).map_err(|_| Refused::StartFailed)?;
+            response.headers_mut().insert(SESSION_ID, id);
+        }
+        Ok(response)
+    }
+
+    /// Opens a session whose `initialize` is answered on `post`.
+    pub(super) async fn open(&self, message: &Message, post: &Arc<Post>, only: Option<Arc<Stream>>) -> Result<Arc<Session>, Refused> {
+        let permit = self.permit().map_err(|reached| match reached {
+            Reached::Total => Refused::Overload,
+            Reached::Principal => Refused::PrincipalRequests,
+        })?;
+        let account = Account::new(message, self.peer, self.arrived, permit);
+        let opening = Opening { principal: self.caller.principal.clone(), cap: self.caller.sessions, account, only };
+        self.server.open(opening, message, post).await.map_err(refusal_to_open)
+    }
+
+    fn permit(&self) -> Result<Permit, Reached> {
+        self.door.capacity.enter(&self.caller.principal)
+    }
+
+    /// The caller's own open session that the headers name, by the rules of its revision.
+    fn session(&self, headers: &HeaderMap) -> Result<Arc<Session>, Refused> {
+        let id = single(headers, &SESSION_ID, "There must be one Mcp-Session-Id header")?.ok_or(Refused::SessionMissing)?;
+        let id = id.to_str().map_err(|_| Refused::BadHeader("The Mcp-Session-Id header is not ASCII"))?;
+        let session = self.server.find(id, &self.caller.principal).ok_or(Refused::SessionUnknown)?;
+        // Another revision than the negotiated one is served by the negotiated one; 2025-03-26
+        // clients send none at all.
+        let version = single(headers, &PROTOCOL_VERSION, "There must be one MCP-Protocol-Version header")?;
+        match version {
+            Some(version) if Revision::named(version.as_bytes()).is_none() => Err(Refused::ProtocolVersion),
+            _ => Ok(session),
+        }
+    }
+
+    async fn call(&self, session: &Arc<Session>, message: &Message, form: Form) -> Response<Body> {
+        if message.method() != "ping" {
+            session.confirmed().await;
+        }
+        let primed = session.revision().is_some_and(Revision::primes_streams);
+        let (post, head) = Post::new(form, 1, false, primed);
+        let _lost = LostUnlessAnswered(Arc::clone(&post));
+        self.submit(session, message, &post);
+        let head = self.head(session, &post, head, form).await;
+        self.respond(head, primed)
+    }
+
+    /// Sends one request on its way, or answers it in its place.
+    pub(super) fn submit(&self, session: &Arc<Session>, message: &Message, post: &Arc<Post>) {
+        if self.server.is_draining() {
+            session.decline(message, post, Cause::Draining);
+            return;
+        }
+        match self.permit() {
+            Ok(permit) => session.call(message, post, Account::new(message, self.peer, self.arrived, permit)),
+            Err(_reached) => session.decline(message, post, Cause::Busy),
+        }
+    }
+
+    /// Waits for whatever decides the head.
+    async fn head(&self, session: &Session, post: &Post, mut head: oneshot::Receiver<Head>, form: Form) -> Option<Head> {
+        let after = self.door.streams.sse_after;
+        if form != Form::Json {
+            if after > Duration::ZERO {
+                tokio::select! {
+                    biased;
+                    head = &mut head => return head.ok(),
+                    () = sleep(after) => {}
+                }
+            }
+            session.promote(post);
+        }
+        head.await.ok()
+    }
+
+    /// Takes a notification or an answer of the client's. Whether it could be queued changes
+    /// nothing for the client.
+    pub(super) fn accept(&self, session: &Session, message: &Message) -> Response<Body> {
+        let passed = if message.kind() == Kind::Notification { session.tell(message) } else { session.respond(message) };
+        let outcome = if passed.is_ok() { Outcome::Ok } else { Outcome::Refused };
+        self.server.accounts().accepted(message, session, self.peer, self.arrived.elapsed(), outcome);
+        accepted_response()
+    }
+
+    /// Several messages in one body, which only 2025-03-26 knew (base protocol, Batching).
+    async fn batch(&self, session: &Arc<Session>, text: &Bytes, form: Form) -> Result<Response<Body>, Refused> {
+        if !session.revision().is_some_and(Revision::has_batches) {
+            return Err(Refused::Invalid("The body must be one message"));
+        }
+        let Batch { good, faults } = Batch::read(text)?;
+        let requests = good.iter().filter(|message| message.kind() == Kind::Request).count();
+        if requests > 0 {
+            session.confirmed().await;
+        }
+        let owed = requests + faults.len();
+        let (post, head) = Post::new(form, owed, true, false);
+        let _lost = LostUnlessAnswered(Arc::clone(&post));
+        if form != Form::Json && owed > 0 {
+            session.promote(&post);
+        }
+        for message in &good {
+            match message.kind() {
+                Kind::Request => self.submit(session, message, &post),
+                _ => drop(self.accept(session, message)),
+            }
+        }
+        for fault in faults {
+            session.deliver_to(&post, fault);
+        }
+        if owed == 0 {
+            return Ok(accepted_response());
+        }
+        Ok(self.respond(head.await.ok(), false))
+    }
+
+    /// Opens the standalone stream, or continues one.
+    pub(super) fn get(&self, request: &Request<Incoming>) -> Result<Response<Body>, Refused> {
+        if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
+            return Err(Refused::NotAcceptable);
+        }
+        let session = self.session(request.headers())?;
+        let resumable = session.revision().is_some_and(Revision::primes_streams);
+        let reader = match single(request.headers(), &LAST_EVENT_ID, "There must be one Last-Event-ID header")? {
+            None => session.listen(),
+            Some(id) => Some(self.resume(&session, id.as_bytes())?),
+        };
+        reader.map(|reader| self.stream(reader, resumable, None)).ok_or(Refused::SessionUnknown)
+    }
+
+    fn resume(&self, session: &Session, id: &[u8]) -> Result<Reader, Refused> {
+        let resumed = session.resume(id);
+        self.server.metrics().resumed(match &resumed {
+            Ok(_) => Resume::Ok,
+            Err(NoStream::Malformed) => Resume::Malformed,
+            Err(NoStream::Foreign) => Resume::Foreign,
+            Err(NoStream::Evicted) => Resume::Evicted,
+        });
+        resumed.map_err(|_| Refused::EventId)
+    }
+
+    /// Ends the session.
+    pub(super) fn delete(&self, request: &Request<Incoming>) -> Result<Response<Body>, Refused> {
+        let session = self.session(request.headers())?;
+        self.server.registry().end(&session, SessionEnd::Delete);
+        let mut response = Response::new(Body::Empty);
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+
+    fn respond(&self, head: Option<Head>, resumable: bool) -> Response<Body> {
+        match head {
+            Some(Head::Stream(reader)) => self.stream(reader, resumable, None),
+            Some(Head::Json(replies)) => self.json(replies),
+            // The waiting side is only dropped unanswered when its session is torn down.
+            None => Refused::SessionUnknown.into_response(None),
+        }
+    }
+
+    /// One answer as it is, several as an array.
+    fn json(&self, replies: Vec<Reply>) -> Response<Body> {
+        let strict = self.server.config().strict_status;
+        let single = if replies.len() == 1 { replies.first() } else { None };
+        let trouble = single.and_then(|reply| reply.trouble).filter(|trouble| strict || trouble.always);
+        let mut payloads = replies.into_iter().map(|reply| reply.payload);
+        let body = match (payloads.next(), payloads.len()) {
+            (Some(only), 0) => Body::from(only.into_pieces()),
+            (first, _) => Body::from(array(first.into_iter().chain(payloads))),
+        };
+        let mut response = Response::new(body);
+        if let Some(trouble) = trouble {
+            *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
+            if matches!(trouble.status, 429 | 503) {
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+        }
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+
+    /// An event stream. Proxies must neither buffer nor change it.
+    pub(super) fn stream(&self, reader: Reader, resumable: bool, tied: Option<Tied>) -> Response<Body> {
+        stream_response(EventStream::new(reader, self.door.streams.clone(), resumable, tied))
+    }
+}
+
+/// The response that carries an event stream.
+pub(super) fn stream_response(events: EventStream) -> Response<Body> {
+    let mut response = Response::new(Body::Stream(Box::new(events)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+/// The messages of a batch, and an answer for each element that is none.
+struct Batch {
+    good: Vec<Message>,
+    faults: Vec<Reply>,
+}
+
+impl Batch {
+    fn read(text: &Bytes) -> Result<Batch, Refused> {
+        let parts = Message::parse_batch(text, Author::Client).map_err(|_| Refused::Parse)?;
+        if parts.is_empty() || parts.len() > MOST_IN_BATCH {
+            return Err(Refused::Invalid("A batch holds 1 to 100 messages"));
+        }
+        let mut batch = Batch { good: Vec::new(), faults: Vec::new() };
+        for part in parts {
+            match part {
+                Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
+                    return Err(Refused::Invalid("initialize must not be part of a batch"));
+                }
+                Ok(message) => batch.good.push(message),
+                Err(fault) => {
+                    let (refused, id) = refusal_of(&fault);
+                    batch.faults.push(Reply::refused(Payload::whole(refused.error(id.as_deref()))));
+                }
+            }
+        }
+        batch.check_forms()?;
+        Ok(batch)
+    }
+
+    /// Requests and notifications, or answers; each request under its own id.
+    fn check_forms(&self) -> Result<(), Refused> {
+        let answers = self.good.iter().filter(|message| matches!(message.kind(), Kind::Result | Kind::Error)).count();
+        if answers > 0 && answers < self.good.len() + self.faults.len() {
+            return Err(Refused::Invalid("A batch holds requests and notifications, or responses"));
+        }
+        let ids: Vec<_> = self.good.iter().filter(|message| message.kind() == Kind::Request).filter_map(Message::id).collect();
+        let repeated = ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));
+        if repeated { Err(Refused::Invalid("An id stands twice in the batch")) } else { Ok(()) }
+    }
+}
+
+/// Marks a POST as lost when its connection goes before its head.
+struct LostUnlessAnswered(Arc<Post>);
+
+impl Drop for LostUnlessAnswered {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
+}
+
+fn array(payloads: impl Iterator<Item = Payload>) -> Bytes {
+    let mut text = vec![b'['];
+    for payload in payloads {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        for piece in payload.pieces() {
+            text.extend_from_slice(piece);
+        }
+    }
+    text.push(b']');
+    Bytes::from(text)
+}
+
+/// The answer to what needs none (transports, Sending Messages 4).
+pub(super) fn accepted_response() -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn form_of(headers: &HeaderMap) -> Result<Form, Refused> {
+    match accepted(headers).wants {
+        Wants::Both => Ok(Form::Either),
+        Wants::JsonOnly => Ok(Form::Json),
+        Wants::EventStreamOnly => Ok(Form::EventStream),
+        Wants::Neither => Err(Refused::NotAcceptable),
+    }
+}
+
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, several: &'static str) -> Result<Option<&'h HeaderValue>, Refused> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Refused::BadHeader(several)),
+        (value, None) => Ok(value),
+    }
+}
+
+fn with_id(refused: Refused, message: &Message) -> Refusal {
+    let id = if message.kind() == Kind::Request { message.id() } else { None };
+    (refused, id.map(|id| id.raw().to_vec()))
+}
+
+/// What is told about a body that is no message.
+pub(super) fn refusal_of(fault: &Fault) -> Refusal {
+    let refused = match fault.kind {
+        FaultKind::NotUtf8 | FaultKind::NotJson => Refused::Parse,
+        FaultKind::TooDeep => Refused::Invalid("The message is nested too deeply"),
+        FaultKind::Duplicate => Refused::Invalid("A key stands twice in the message"),
+        FaultKind::Array => Refused::Invalid("The body must be one message"),
+        FaultKind::NotMessage => Refused::Invalid("The body is not a JSON-RPC 2.0 message"),
+        FaultKind::BadId => Refused::Invalid("The id must be a string or an integer, up to 256 characters"),
+    };
+    (refused, fault.id.as_ref().map(|id| id.raw().to_vec()))
+}
+
+fn refusal_to_open(unopened: Unopened) -> Refused {
+    match unopened {
+        Unopened::NoSeat(NoSeat::Total) => Refused::Sessions,
+        Unopened::NoSeat(NoSeat::Principal) => Refused::PrincipalSessions,
+        Unopened::PoolFull => Refused::PoolFull,
+        Unopened::Breaker(pause) => Refused::Breaker(pause),
+        Unopened::StartFailed => Refused::StartFailed,
+        Unopened::Memory => Refused::Memory,
+        Unopened::Draining => Refused::Draining,
+    }
+}

@@ -1,0 +1,218 @@
+//! Every configured server, and what they share: the sessions, the memory, the one forking thread.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use crate::budget::Budget;
+use crate::config;
+use crate::exchange::ledger::Ledger;
+use crate::exchange::registry::Registry;
+use crate::exchange::stream::StreamTerms;
+use crate::mcp::stream_log::Bounds;
+use crate::server::open::{Server, ServerParts};
+use crate::server::readiness::Readiness;
+use crate::telemetry::label::SessionEnd;
+use crate::telemetry::{AccessLog, Metrics};
+use crate::upstream::{Command, Spawner};
+
+/// Bytes a live reader may be behind before its child must wait.
+const SEND_WINDOW: usize = 4 * 1024 * 1024;
+
+/// Pauses between looks at clocks.
+const SHORTEST_TICK: Duration = Duration::from_millis(10);
+const LONGEST_TICK: Duration = Duration::from_secs(1);
+
+/// Pauses between the scout's tries.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// What the servers are built with.
+pub struct ServersParts<'a> {
+    /// `[servers.*]`
+    pub servers: &'a BTreeMap<Arc<str>, Arc<config::Server>>,
+    /// `[sessions]`
+    pub sessions: &'a config::Sessions,
+    /// `[streams]`
+    pub streams: &'a config::Streams,
+    /// `[replay]`
+    pub replay: &'a config::Replay,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
+    /// The numbers.
+    pub metrics: Arc<Metrics>,
+    /// The access log.
+    pub log: AccessLog,
+    /// The node tag.
+    pub node: Arc<str>,
+}
+
+/// Every server of this process.
+pub struct Servers {
+    all: Vec<Arc<Server>>,
+    registry: Arc<Registry>,
+    readiness: Arc<Readiness>,
+    tick: Duration,
+    scope_supported: bool,
+}
+
+impl Servers {
+    /// Builds every server; nothing is started but the forking thread.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn new(parts: &ServersParts<'_>) -> io::Result<Arc<Servers>> {
+        let spawner = Spawner::start()?;
+        let ledger = Ledger::new(Arc::clone(&parts.budget), Arc::clone(&parts.metrics), parts.replay.total);
+        let registry = Registry::new(Arc::clone(&parts.node), parts.sessions.clone(), Arc::clone(&ledger));
+        let all: Vec<Arc<Server>> = parts
+            .servers
+            .iter()
+            .map(|(name, config)| Server::new(server_parts(parts, name, config, &spawner, &registry, &ledger)))
+            .collect();
+        let readiness = Readiness::new(all.clone(), Arc::clone(&parts.budget));
+        let tick = tick_of(parts);
+        Ok(Arc::new(Servers { all, registry, readiness, tick, scope_supported: spawner.scope_supported() }))
+    }
+
+    /// The servers, in name order.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Server>] {
+        &self.all
+    }
+
+    /// Whether the gateway is ready.
+    #[must_use]
+    pub fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
+    }
+
+    /// Whether the kernel keeps children out of each other's `/proc`.
+    #[must_use]
+    pub fn scope_supported(&self) -> bool {
+        self.scope_supported
+    }
+
+    /// Looks at every session's clocks, again and again.
+    pub async fn sweep(&self) {
+        let mut ticks = tokio::time::interval(self.tick);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.registry.sweep(Instant::now());
+        }
+    }
+
+    /// Makes room in the logs of streams whenever they hold too much together.
+    pub async fn relieve(&self) {
+        self.registry.relieve().await;
+    }
+
+    /// Sessions open or opening.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// Calls that wait for their child.
+    #[must_use]
+    pub fn calls_in_flight(&self) -> usize {
+        self.registry.calls_in_flight()
+    }
+
+    /// Refuses new sessions and calls from now on.
+    pub fn drain(&self) {
+        for server in &self.all {
+            server.drain();
+        }
+    }
+
+    /// Ends every session.
+    pub fn end_sessions(&self) {
+        self.registry.end_all(SessionEnd::Drain);
+    }
+
+    /// Stops every child and waits until none is left.
+    pub async fn close(&self) {
+        for server in &self.all {
+            server.close().await;
+        }
+    }
+}
+
+impl Server {
+    /// Starts working: the scout first, if there is one, so that a first start that downloads does
+    /// not run several times at once; then the spares. The scout comes back until it succeeds.
+    pub async fn start(self: Arc<Self>) {
+        if !self.config().check_on_start {
+            self.trust();
+            self.open_pool();
+            return;
+        }
+        let mut pause = FIRST_RETRY;
+        loop {
+            match self.scout().await {
+                Ok(catalogue) => {
+                    info!(
+                        event = "server_ready", server = %self.name(), name = %catalogue.name, version = %catalogue.version,
+                        protocol = catalogue.revision, ms = catalogue.took.as_millis(),
+                    );
+                    self.open_pool();
+                    return;
+                }
+                Err(failure) => warn!(event = "server_failed", server = %self.name(), error = %failure),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_RETRY);
+        }
+    }
+}
+
+fn server_parts(
+    parts: &ServersParts<'_>,
+    name: &Arc<str>,
+    config: &Arc<config::Server>,
+    spawner: &Spawner,
+    registry: &Arc<Registry>,
+    ledger: &Arc<Ledger>,
+) -> ServerParts {
+    let metrics = parts.metrics.server(name);
+    let mut command = Command::new(Arc::clone(name), config, std::env::vars_os());
+    let lines = Arc::clone(&metrics);
+    command.stderr_count = Some(Arc::new(move |count| (0..count).for_each(|_| lines.stderr_line())));
+    let streams = StreamTerms {
+        bounds: Bounds { events: parts.replay.events, bytes: parts.replay.bytes, window: SEND_WINDOW },
+        age: parts.replay.age,
+        retry: parts.streams.retry,
+        ledger: Arc::clone(ledger),
+        metrics: Arc::clone(&metrics),
+    };
+    ServerParts {
+        name: Arc::clone(name),
+        config: Arc::clone(config),
+        sessions: parts.sessions.clone(),
+        spawner: spawner.clone(),
+        command,
+        registry: Arc::clone(registry),
+        budget: Arc::clone(&parts.budget),
+        streams,
+        log: parts.log.clone(),
+        node: Arc::clone(&parts.node),
+        metrics,
+    }
+}
+
+/// Often enough that the shortest clock is at most an eighth late.
+fn tick_of(parts: &ServersParts<'_>) -> Duration {
+    let sessions = parts.sessions;
+    let own = [Some(sessions.uninitialized), sessions.idle, sessions.absolute, Some(parts.replay.age)];
+    let servers = parts.servers.values().flat_map(|server| {
+        let timeouts = &server.timeouts;
+        [Some(timeouts.start), timeouts.call_idle, timeouts.call_total, timeouts.ask]
+    });
+    let shortest = own.into_iter().chain(servers).flatten().min().unwrap_or(LONGEST_TICK);
+    (shortest / 8).clamp(SHORTEST_TICK, LONGEST_TICK)
+}
