@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -12,16 +12,16 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::caller::Peer;
 use crate::config::Limits;
 
 use super::accept::Phase;
-use super::clock::{Clock, Signals, Stage, Verdict};
+use super::clock::{Clock, Signals, Stage};
+use super::drive::{Protocol, drive};
 use super::observe::{End, Observer};
 use super::wire::{Stream, Wire};
 
@@ -45,8 +45,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Why the connection ended. Set before the answers under way are dropped, so that their own
-    /// end can tell a stalled reader from one that left; `None` while it lives.
+    /// Why the connection ended. A cut by a clock is set before the answers under way are dropped,
+    /// so that their own end can tell a stalled reader from one that left; `None` while it lives,
+    /// and to an answer whose client left.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.end.get().copied()
@@ -85,8 +86,8 @@ pub(super) async fn serve<S, F, B>(
     stream: Stream,
     connection: Arc<Connection>,
     builder: http1::Builder,
-    mut clock: Clock,
-    mut phase: watch::Receiver<Phase>,
+    clock: Clock,
+    phase: watch::Receiver<Phase>,
     service: Arc<S>,
 ) where
     S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
@@ -106,75 +107,21 @@ pub(super) async fn serve<S, F, B>(
             }))
         }
     });
-    let mut http = pin!(builder.serve_connection(wire, answer));
-    let mut timer = pin!(sleep_until(Instant::now()));
-    let seen = phase.clone();
-    let mut draining = Some(Box::pin(async move {
-        // A sender that is gone is a gateway that is gone.
-        let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
-    }));
-    let mut registered = false;
-    let end = poll_fn(|cx| {
-        // One registration lasts, since this task's waker never changes; asking the version is
-        // cheaper than the lock that polling the wait again would take on every wake-up.
-        if (!registered || !matches!(seen.has_changed(), Ok(false)))
-            && draining
-                .as_mut()
-                .is_some_and(|draining| draining.as_mut().poll(cx).is_ready())
-        {
-            draining = None;
-            http.as_mut().graceful_shutdown();
-        }
-        registered = true;
-        let mut now = None;
-        loop {
-            if let Poll::Ready(outcome) = http.as_mut().poll(cx) {
-                return Poll::Ready(
-                    outcome.map_or_else(|error| end_of(&error, &signals), |()| End::Closed),
-                );
-            }
-            match clock.look(&signals, now) {
-                Verdict::Cut(end) => return Poll::Ready(end),
-                Verdict::Retire => http.as_mut().graceful_shutdown(),
-                Verdict::StopLingering => signals.enter(Stage::Over),
-                Verdict::Wait(None) => return Poll::Pending,
-                Verdict::Wait(Some(due)) => {
-                    std::task::ready!(poll_timer(timer.as_mut(), due, cx));
-                    now = Some(Instant::now());
-                }
-            }
-        }
-    })
-    .await;
+    let http = pin!(builder.serve_connection(wire, answer));
+    let end = drive(http, &signals, clock, phase).await;
     // Before hyper and the answers inside it go away.
     let _ = connection.end.set(end);
 }
 
-/// Waits until `due`. A timer already armed for an earlier instant is left alone: most deadlines
-/// only ever move later, and a wake-up for nothing is rarer than a request.
-fn poll_timer(mut timer: Pin<&mut Sleep>, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
-    if due < timer.deadline() || timer.is_elapsed() {
-        timer.as_mut().reset(due);
-    }
-    std::task::ready!(timer.as_mut().poll(cx));
-    if timer.deadline() < due {
-        timer.as_mut().reset(due);
-        return timer.poll(cx);
-    }
-    Poll::Ready(())
-}
-
-fn end_of(error: &hyper::Error, signals: &Signals) -> End {
-    if error.is_parse_too_large() {
-        End::HeadTooLarge
-    } else if error.is_parse() {
-        End::BadHead
-    } else if error.is_incomplete_message()
-        && matches!(signals.stage(), Stage::Opened | Stage::Idle)
-    {
-        End::Closed
-    } else {
-        End::Broken
+impl<S, B> Protocol for http1::Connection<TokioIo<Wire>, S>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn retire(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
     }
 }
 

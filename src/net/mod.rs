@@ -5,9 +5,11 @@
 //! service; what is counted is the caller's [`Observer`]. Nothing here knows MCP.
 
 mod accept;
+mod bind_error;
 mod cap;
 mod clock;
 mod connection;
+mod drive;
 mod holder;
 mod listen;
 mod observe;
@@ -15,9 +17,10 @@ mod unix;
 mod wire;
 
 pub use accept::{Phase, serve};
+pub use bind_error::BindError;
 pub use connection::Connection;
 pub use holder::Holder;
-pub use listen::{BindError, Bound, Listener, bind};
+pub use listen::{Bound, Listener, bind};
 pub use observe::{End, Observer};
 
 #[cfg(test)]
