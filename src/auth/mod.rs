@@ -1,9 +1,11 @@
 //! Who calls: checks what a request shows against the methods of the server it asks for.
 
 mod api_key;
+mod new_key;
 mod run_key;
 
-pub use api_key::{Admitted, Keys, NewKey, Rejection, is_api_key};
+pub use api_key::{Admitted, Keys, Rejection};
+pub use new_key::{NewKey, is_api_key};
 pub use run_key::{RunKey, RunKeyError, run_key};
 
 use crate::caller::Principal;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::api_key::NewKey;
+use super::new_key::NewKey;
 
 /// The variable that gives `run` its key.
 const VARIABLE: &str = "GANGWAY_API_KEY";

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
+use super::convert::Refused;
 use super::meaning::Address;
-use super::section::Refused;
 use super::url::Bracketed;
 
 impl Address {

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::convert::{Refused, mismatch, pick};
 use super::document::{Place, Value};
 use super::keys;
+use super::keys_file;
 use super::meaning::{Auth, Key, Method};
 use super::report::{Report, shown};
-use super::section::{Refused, Section, mismatch, pick};
+use super::section::Section;
 
 /// What `[auth]` says.
 pub(super) struct Said {
@@ -56,7 +58,7 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
 }
 
 fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
-    keys::read_keys_file(path).unwrap_or_else(|problems| {
+    keys_file::read_keys_file(path).unwrap_or_else(|problems| {
         problems
             .iter()
             .cloned()

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::convert::{Refused, text};
 use super::document::Value;
 use super::env_file;
 use super::report::{quoted, shown, shown_secret};
 use super::secret::{is_secret_name, mask_arguments};
-use super::section::{Refused, Section, text};
+use super::section::Section;
 
 /// Reads `command` and `args`. A command with a slash is a path, relative to the file; one without is looked up in
 /// `PATH` when it is started.
@@ -72,7 +73,7 @@ fn arguments(section: &mut Section<'_>) -> Vec<String> {
             section.refuse(
                 KEY,
                 section.place(KEY).as_ref(),
-                super::section::mismatch(other, remedy),
+                super::convert::mismatch(other, remedy),
             );
             &[]
         }

@@ -1,14 +1,13 @@
-//! `[auth.keys.NAME]` and the keys file: who may come in, by the SHA-256 of what they present.
+//! `[auth.keys.NAME]`: who may come in, by the SHA-256 of what they show.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
+use super::convert::{Refused, mismatch, text, whole};
 use super::document::{Place, Value};
 use super::meaning::Key;
-use super::problem::{Problem, Problems};
 use super::report::{Report, shown};
-use super::section::{Refused, Section, mismatch, text, whole};
+use super::section::Section;
 
 /// A key and where it was said.
 pub(super) struct Said {
@@ -32,7 +31,7 @@ pub(super) fn read(section: &mut Section<'_>) -> BTreeMap<Arc<str>, Said> {
     keys
 }
 
-const NAME_REMEDY: &str =
+pub(super) const NAME_REMEDY: &str =
     "a name is up to 64 letters, digits and . _ @ -, the first a letter or a digit";
 
 /// Whether a key may have this name. It stands in logs, so it is one plain word.
@@ -132,7 +131,7 @@ fn shown_hash(value: &Value) -> String {
 ///
 /// # Errors
 /// What is wrong; the text never stands in it.
-fn parse_hash(text: &str) -> Result<[u8; 32], Refused> {
+pub(super) fn parse_hash(text: &str) -> Result<[u8; 32], Refused> {
     if text.starts_with("gangway_") {
         let remedy = "a file holds only its hash: make a new key with `gangway key new NAME`, this one was written down";
         return Err(Refused::new("holds the key itself", remedy));
@@ -173,90 +172,6 @@ fn end_of_day(year: u16, month: u8, day: u8) -> u64 {
     u64::try_from((days - 719_468 + 1) * 86_400).unwrap_or(0)
 }
 
-/// Reads a keys file: a line `NAME sha256:…` for each key; empty lines and those that start with `#` do not count.
-/// Such a key opens every server and never expires; taking its line out is how it ends.
-///
-/// # Errors
-/// The file cannot be read, or every line that is wrong.
-pub fn read_keys_file(path: &Path) -> Result<BTreeMap<Arc<str>, Key>, Problems> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("the keys file {} cannot be read: {error}", path.display());
-        Problem::anywhere(message, "check `auth.keys_file` and its permissions")
-    })?;
-    let file = path.display().to_string();
-    let mut problems = Vec::new();
-    let mut keys: BTreeMap<Arc<str>, Key> = BTreeMap::new();
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let span = start..start + line.trim_end().len();
-        start += line.len();
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        match parse_line(line) {
-            Ok((name, _)) if keys.contains_key(name) => {
-                problems.push(line_problem(
-                    &file,
-                    &text,
-                    span,
-                    "has this name twice",
-                    "every key has a name of its own",
-                ));
-            }
-            Ok((name, hash)) if keys.values().any(|key| key.hash == hash) => {
-                problems.push(line_problem(
-                    &file,
-                    &text,
-                    span,
-                    &format!("gives `{name}` the key of another name"),
-                    "make a key for each name",
-                ));
-            }
-            Ok((name, hash)) => {
-                keys.insert(
-                    Arc::from(name),
-                    Key {
-                        hash,
-                        expires: None,
-                        servers: None,
-                        sessions: None,
-                    },
-                );
-            }
-            Err(refused) => problems.push(line_problem(
-                &file,
-                &text,
-                span,
-                &refused.problem,
-                &refused.remedy,
-            )),
-        }
-    }
-    Problems::from_found(problems).map_or(Ok(keys), Err)
-}
-
-fn line_problem(
-    file: &str,
-    text: &str,
-    span: std::ops::Range<usize>,
-    problem: &str,
-    remedy: &str,
-) -> Problem {
-    Problem::at(file, text, &span, format!("this line {problem}"), remedy)
-}
-
-fn parse_line(line: &str) -> Result<(&str, [u8; 32]), Refused> {
-    let form = "a line is NAME sha256:…";
-    let (name, hash) = line
-        .split_once([' ', '\t'])
-        .ok_or_else(|| Refused::new("has one word", form))?;
-    if !is_key_name(name) {
-        return Err(Refused::new("starts with no name for a key", NAME_REMEDY));
-    }
-    Ok((name, parse_hash(hash.trim_start())?))
-}
-
 /// Puts the keys of the file beside those of the keys file and refuses names and keys that stand twice.
 pub(super) fn join(
     report: &Report<'_>,
@@ -288,7 +203,7 @@ pub(super) fn join(
 
 #[cfg(test)]
 mod tests {
-    use super::{end_of_day, is_key_name, parse_hash, read_keys_file};
+    use super::{end_of_day, is_key_name, parse_hash};
 
     #[test]
     fn a_key_ends_with_its_day() {
@@ -332,37 +247,5 @@ mod tests {
         for name in ["", "-a", "a b", "a\n", "é", &"a".repeat(65)] {
             assert!(!is_key_name(name), "{name}");
         }
-    }
-
-    #[test]
-    fn a_keys_file_is_read_and_every_wrong_line_reported() {
-        let path = std::env::temp_dir().join(format!("gangway-keys-{}", std::process::id()));
-        let good = format!(
-            "# people\n\nalice sha256:{}\nbob\tsha256:{}\n",
-            "01".repeat(32),
-            "02".repeat(32)
-        );
-        std::fs::write(&path, &good).expect("the file is written");
-        let keys = read_keys_file(&path).expect("the keys are read");
-        assert_eq!(
-            keys.keys().map(AsRef::as_ref).collect::<Vec<_>>(),
-            ["alice", "bob"]
-        );
-        let bad = format!(
-            "{good}alice sha256:{}\ncarol sha256:{}\nword\n-x sha256:00\n",
-            "03".repeat(32),
-            "02".repeat(32)
-        );
-        std::fs::write(&path, bad).expect("the file is written");
-        let problems = read_keys_file(&path).expect_err("four lines are wrong");
-        assert_eq!(
-            problems
-                .iter()
-                .filter_map(|p| p.position())
-                .collect::<Vec<_>>(),
-            [(5, 1), (6, 1), (7, 1), (8, 1)]
-        );
-        std::fs::remove_file(&path).expect("the file is removed");
-        assert!(read_keys_file(&path).is_err());
     }
 }

@@ -1,9 +1,10 @@
 //! `[limits]`, `[sessions]`, `[streams]`, `[replay]` and `[drain]`.
 
+use super::convert::{Refused, bytes};
 use super::document::Value;
 use super::meaning::{Drain, Limits, Replay, Sessions, Streams};
 use super::memory;
-use super::section::{Refused, Section, bytes};
+use super::section::Section;
 
 /// Reads `[limits]`.
 pub(super) fn read(mut section: Section<'_>) -> Limits {

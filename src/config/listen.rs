@@ -1,10 +1,11 @@
 //! `[listen]` and `[admin]`.
 
 use super::address::is_loopback_host;
+use super::convert::{Refused, mismatch, text};
 use super::document::{Node, Value};
 use super::meaning::{Address, Admin, Listen, Network, PublicUrl};
 use super::report::{shown, shown_secret};
-use super::section::{Refused, Section, mismatch, text};
+use super::section::Section;
 use super::url::{parse_allowed_host, parse_origin};
 
 /// The default of `listen.address`.

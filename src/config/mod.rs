@@ -12,11 +12,13 @@
 mod address;
 mod auth;
 mod child;
+mod convert;
 mod document;
 mod doors;
 mod env_file;
 mod interpolate;
 mod keys;
+mod keys_file;
 mod limits;
 mod listen;
 mod meaning;
@@ -41,14 +43,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use document::{Place, Table, Value};
+use document::{Table, Value};
 use doors::Doors;
 use interpolate::Sources;
 use report::Report;
 use section::Section;
 
 pub(crate) use keys::is_key_name;
-pub use keys::read_keys_file;
+pub use keys_file::read_keys_file;
 pub use meaning::{
     Access, Address, Admin, Auth, Breaker, Config, Drain, Key, Limits, Listen, LogFormat, LogLevel,
     Method, Metrics, Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Server, ServerAuth,
@@ -197,30 +199,24 @@ fn read_servers(report: &Report<'_>, root: &mut Section<'_>) -> BTreeMap<Arc<str
     };
     let mut servers = BTreeMap::new();
     for (name, entry) in tables {
-        let shown = name.escape_debug();
         if let Err(reason) = check_server_name(name) {
-            report.problem(
-                Some(&entry.key),
-                format!("`{shown}` {reason}"),
-                "choose another name",
-            );
+            let message = format!("`{}` {reason}", name.escape_debug());
+            report.problem(Some(&entry.key), message, "choose another name");
         }
         let Value::Table(own) = &entry.node.value else {
-            let remedy = format!("write a table: [servers.{shown}]");
+            let message = format!("`servers.{}` is no table", name.escape_debug());
             report.problem(
                 Some(&entry.key),
-                format!("`servers.{shown}` is no table"),
-                remedy,
+                message,
+                "write [servers.NAME] and the keys below it",
             );
             continue;
         };
         let merged = document::merge(defaults, own);
-        let place: Option<Place> = Some(entry.key.clone());
-        let section = Section::new(report, &format!("servers.{name}"), Some(&merged), place);
-        servers.insert(
-            Arc::from(name.as_str()),
-            server::read(name, section, tables.len() == 1),
-        );
+        let path = format!("servers.{name}");
+        let section = Section::new(report, &path, Some(&merged), Some(entry.key.clone()));
+        let said = server::read(name, section, tables.len() == 1);
+        servers.insert(Arc::from(name.as_str()), said);
     }
     servers
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use super::convert::Refused;
 use super::meaning::Network;
-use super::section::Refused;
 
 impl Network {
     /// Whether `address` lies in the range; an IPv4-mapped IPv6 address counts as the IPv4 address it is.

@@ -2,9 +2,10 @@
 
 use super::auth;
 use super::child;
+use super::convert::{Refused, mismatch, pick, text};
 use super::document::{Place, Value};
 use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
-use super::section::{Refused, Section, mismatch, pick, text};
+use super::section::Section;
 use super::url::is_path;
 
 /// What one server's table says.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::address::{is_host_name, is_loopback_host};
+use super::convert::Refused;
 use super::meaning::PublicUrl;
-use super::section::Refused;
 
 /// A host as it stands in a URL.
 pub(super) struct Bracketed<'a>(pub(super) &'a str);

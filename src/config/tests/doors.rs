@@ -1,0 +1,175 @@
+//! Who may come in, and what of it deserves a warning.
+
+use super::super::Method;
+use super::{HASH, bad, good, read};
+
+#[test]
+fn saying_nothing_is_open_only_to_this_machine() {
+    let server = "[servers.a]\ncommand = \"a\"\n";
+    let key = format!("[auth.keys.k]\nhash = \"{HASH}\"\n");
+    for (text, expected) in [
+        (String::new(), Ok(Method::None)),
+        (
+            "listen.public_url = \"http://localhost:1\"\n".to_owned(),
+            Ok(Method::None),
+        ),
+        (
+            "listen.address = \"unix:/run/g\"\n".to_owned(),
+            Ok(Method::None),
+        ),
+        (
+            format!("auth.methods = [\"api_key\"]\n{key}"),
+            Ok(Method::ApiKey),
+        ),
+        (
+            "listen.address = \"0.0.0.0:1\"\nauth.methods = [\"none\"]\n".to_owned(),
+            Ok(Method::None),
+        ),
+        (
+            "listen.address = \"0.0.0.0:1\"\n".to_owned(),
+            Err("`listen.address` is open to other machines"),
+        ),
+        (
+            "listen.address = [\"localhost:1\", \"[::]:1\"]\n".to_owned(),
+            Err("`listen.address` is open"),
+        ),
+        (
+            "listen.public_url = \"https://a.example\"\n".to_owned(),
+            Err("`listen.public_url` is for other machines"),
+        ),
+        (key.clone(), Err("keys are configured, but")),
+        (
+            "auth.methods = [\"api_key\"]\n".to_owned(),
+            Err("no key is configured"),
+        ),
+        (
+            format!("auth.methods = [\"none\", \"api_key\"]\n{key}"),
+            Err("`auth.methods` has \"none\" beside another"),
+        ),
+        (
+            "auth.methods = [\"mtls\"]\n".to_owned(),
+            Err("`auth.methods` has an unknown value"),
+        ),
+    ] {
+        match (read(&format!("{text}{server}")), expected) {
+            (Ok(loaded), Ok(method)) => {
+                assert_eq!(loaded.config.servers["a"].auth.methods, [method], "{text}")
+            }
+            (Err(problems), Err(message)) => {
+                assert!(problems.to_string().contains(message), "{text}\n{problems}");
+            }
+            (outcome, _) => panic!("{text}\n{outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_may_have_methods_of_its_own() {
+    let text = format!(
+        "auth.methods = [\"api_key\"]\nauth.keys.k.hash = \"{HASH}\"\n[servers.a]\ncommand = \"a\"\n\
+         auth.methods = [\"none\"]\n[servers.b]\ncommand = \"b\"\n"
+    );
+    let config = good(&text).config;
+    assert_eq!(config.servers["a"].auth.methods, [Method::None]);
+    assert_eq!(config.servers["b"].auth.methods, [Method::ApiKey]);
+    let empty = "[servers.a]\ncommand = \"a\"\nauth.methods = []\n";
+    assert!(
+        bad(empty)
+            .to_string()
+            .contains("`servers.a.auth.methods` is empty")
+    );
+}
+
+#[test]
+fn legacy_sse_is_never_open_to_other_machines() {
+    let text = |address: &str| {
+        format!(
+            "listen.address = \"{address}\"\nauth.methods = [\"none\"]\n[servers.a]\ncommand = \"a\"\nlegacy_sse = true\n"
+        )
+    };
+    good(&text("localhost:1"));
+    assert_eq!(
+        bad(&text("0.0.0.0:1"))
+            .iter()
+            .filter_map(|p| p.position())
+            .collect::<Vec<_>>(),
+        [(5, 14)]
+    );
+}
+
+#[test]
+fn keys_are_judged_together() {
+    let other = HASH.replace('1', "2");
+    let keys = format!(
+        "auth.methods = [\"api_key\"]\n[auth.keys.a]\nhash = \"{HASH}\"\nservers = [\"fils\"]\n\
+         [auth.keys.b]\nhash = \"{HASH}\"\nexpires = \"2026-01-01\"\n[auth.keys.c]\nhash = \"gangway_abc\"\n\
+         [auth.keys.d]\nhash = \"{other}\"\nservers = []\n[auth.keys.e]\n[servers.files]\ncommand = \"f\"\n"
+    );
+    let problems = bad(&keys).to_string();
+    for message in [
+        "opens the server `fils`, which does not exist",
+        "did you mean `files`?",
+        "are one key",
+        "`auth.keys.b.expires` cannot be a string",
+        "`auth.keys.c.hash` holds the key itself",
+        "`auth.keys.d.servers` opens no server",
+        "`auth.keys.e.hash` is missing",
+    ] {
+        assert!(
+            problems.contains(message),
+            "{message} is not in\n{problems}"
+        );
+    }
+    assert!(!problems.contains("gangway_abc"), "{problems}");
+}
+
+#[test]
+fn what_works_but_deserves_a_line_is_a_warning() {
+    let key = format!("auth.methods = [\"api_key\"]\nauth.keys.k = {{ hash = \"{HASH}\" }}\n");
+    let server = "[servers.a]\ncommand = \"a\"\n";
+    for (text, expected) in [
+        (String::new(), "no server is configured"),
+        (
+            format!("auth.methods = [\"none\"]\n{server}"),
+            "no authentication: everybody on this machine may use a",
+        ),
+        (
+            format!("auth.methods = [\"none\"]\nlisten.address = \"0.0.0.0:1\"\n{server}"),
+            "no authentication: everybody who reaches this gateway may use a",
+        ),
+        (
+            format!("listen.address = \"0.0.0.0:1\"\n{key}{server}"),
+            "API keys travel in plain HTTP",
+        ),
+        (
+            "[servers.a]\ncommand = \"npx\"\nargs = [\"x\"]\n".to_owned(),
+            "a: the version of x is not pinned",
+        ),
+        (
+            format!("admin.address = \"0.0.0.0:1\"\n{server}"),
+            "admin.address is open to other machines",
+        ),
+        (
+            format!("{}{server}", key.replace(" }", ", expires = 2020-01-01 }")),
+            "the key k has expired",
+        ),
+        (
+            format!(
+                "{}{server}[servers.b]\ncommand = \"b\"\n",
+                key.replace(" }", ", servers = [\"b\"] }")
+            ),
+            "a: no key opens it yet",
+        ),
+    ] {
+        let warnings = good(&text).warnings;
+        assert!(
+            warnings.iter().any(|warning| warning.contains(expected)),
+            "{text}\n{warnings:?}"
+        );
+    }
+    let quiet = good(&format!(
+        "listen.address = \"0.0.0.0:1\"\nlisten.public_url = \"https://a.example\"\n{key}{server}"
+    ));
+    assert_eq!(quiet.warnings, Vec::<String>::new());
+    assert_eq!(good(server).warnings, Vec::<String>::new());
+}
