@@ -31,6 +31,15 @@ impl fmt::Display for Principal {
     }
 }
 
+/// How a request reached us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where its connection comes from.
+    pub peer: Peer,
+    /// Whether only this machine can reach the socket it came by.
+    pub local_bind: bool,
+}
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {

@@ -1,26 +1,31 @@
 //! One gateway process: built (bound, nothing served), run, drained. Owns every long-lived task.
 
+mod connections;
+mod drain;
+mod endpoint;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tracing::{error, info};
+use tokio::time::timeout;
+use tracing::{error, info, warn};
 
 use crate::auth::Keys;
 use crate::budget::Budget;
+use crate::caller::Arrival;
 use crate::config::Config;
 use crate::http::{AdminDoor, Door, DoorParts};
-use crate::net::{BindError, Bound, End, Listener, Observer, Phase, bind, serve};
-use crate::server::{Server, Servers, ServersParts};
-use crate::telemetry::label::Accepted;
-use crate::telemetry::{AccessLog, ConnectionGauge, Metrics};
+use crate::net::{BindError, Connection, Listener, Observer, Phase, bind, serve};
+use crate::server::{ServersParts, make_process_undumpable, raise_descriptor_limit};
+use crate::telemetry::{AccessLog, Metrics};
 
-/// How often a drain looks whether the last call has ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+pub use crate::net::Bound;
+pub use crate::server::{Catalogue, Health, ScoutFailure, Server, Servers, Status};
+pub use endpoint::{Endpoint, MachineLimits};
 
 /// Longest wait for connections to take their last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(1);
@@ -73,6 +78,7 @@ pub struct Gateway {
     door: Arc<Door>,
     admin_door: Arc<AdminDoor>,
     metrics: Arc<Metrics>,
+    descriptors: Option<u64>,
 }
 
 impl Gateway {
@@ -82,6 +88,10 @@ impl Gateway {
     /// # Errors
     /// See [`BuildError`].
     pub fn build(config: Config, log: AccessLog) -> Result<Gateway, BuildError> {
+        let descriptors = raise_descriptor_limit().soft;
+        if let Err(error) = make_process_undumpable() {
+            warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");
+        }
         let listener = bind("main", &config.listen.address, &config.limits).map_err(BuildError::Bind)?;
         let admin = match &config.admin.address {
             Some(address) => Some(bind("admin", std::slice::from_ref(address), &config.limits).map_err(BuildError::Bind)?),
@@ -122,7 +132,7 @@ impl Gateway {
             node: Arc::clone(&node),
             cap: config.sessions.max_per_principal,
         });
-        Ok(Gateway { config, node, listener, admin, servers, door, admin_door, metrics })
+        Ok(Gateway { config, node, listener, admin, servers, door, admin_door, metrics, descriptors })
     }
 
     /// Where clients connect, real ports filled in.
@@ -149,26 +159,22 @@ impl Gateway {
         &self.servers
     }
 
-    /// Serves until `stop` says otherwise, then drains. `start` is given each server to start; who
-    /// wants to watch the first start does it there.
-    pub async fn run<F>(self, mut stop: watch::Receiver<Stop>, start: impl Fn(Arc<Server>) -> F) -> Drained
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    /// Serves until `stop` says otherwise, then drains.
+    pub async fn run(self, mut stop: watch::Receiver<Stop>) -> Drained {
         let (phase, serving) = watch::channel(Phase::Serving);
         let mut tasks = JoinSet::new();
-        let observer: Arc<dyn Observer> = Arc::new(Connections::new(Arc::clone(&self.metrics)));
+        let observer: Arc<dyn Observer> = Arc::new(connections::Connections::new(Arc::clone(&self.metrics)));
         let limits = self.config.limits.clone();
         let trusted = self.config.listen.trusted_proxies.clone();
         let mut listeners = JoinSet::new();
         if let Some(admin) = self.admin {
             let door = Arc::clone(&self.admin_door);
-            let service = Arc::new(move |request, connection| Arc::clone(&door).handle(request, connection));
+            let service = Arc::new(move |request, connection: Arc<Connection>| Arc::clone(&door).handle(request, arrival(&connection)));
             let (limits, serving, observer) = (limits.clone(), serving.clone(), Arc::clone(&observer));
             listeners.spawn(async move { serve(admin, &limits, Vec::new(), serving, service, observer).await });
         }
         let door = Arc::clone(&self.door);
-        let service = Arc::new(move |request, connection| Arc::clone(&door).handle(request, connection));
+        let service = Arc::new(move |request, connection: Arc<Connection>| Arc::clone(&door).handle(request, arrival(&connection)));
         let listener = self.listener;
         listeners.spawn(async move { serve(listener, &limits, trusted, serving, service, observer).await });
         let servers = Arc::clone(&self.servers);
@@ -176,10 +182,10 @@ impl Gateway {
         let servers = Arc::clone(&self.servers);
         tasks.spawn(async move { servers.relieve().await });
         for server in self.servers.all() {
-            tasks.spawn(start(Arc::clone(server)));
+            tasks.spawn(Arc::clone(server).start());
         }
         wait_for_stop(&mut stop, &mut tasks).await;
-        let drained = drain(&self.servers, &self.config.drain, &mut stop).await;
+        let drained = drain::drain(&self.servers, &self.config.drain, &mut stop).await;
         // The listeners go last: until here every client got an answer.
         phase.send_replace(Phase::Draining);
         let _slow = timeout(LAST_BYTES, async { while listeners.join_next().await.is_some() {} }).await;
@@ -207,26 +213,8 @@ async fn wait_for_stop(stop: &mut watch::Receiver<Stop>, tasks: &mut JoinSet<()>
     }
 }
 
-/// Unready first, so that load balancers look elsewhere; then no new work; then the end of what
-/// is running, by itself or cut.
-async fn drain(servers: &Arc<Servers>, config: &crate::config::Drain, stop: &mut watch::Receiver<Stop>) -> Drained {
-    servers.readiness().drain();
-    let prestop = if *stop.borrow() == Stop::DrainNow { Duration::ZERO } else { config.prestop };
-    info!(event = "drain_start", sessions = servers.sessions(), calls = servers.calls_in_flight(), prestop_ms = prestop.as_millis());
-    tokio::select! {
-        () = sleep(prestop) => {}
-        _ = stop.wait_for(|stop| *stop == Stop::DrainNow) => {}
-    }
-    servers.drain();
-    let deadline = Instant::now() + config.calls;
-    while servers.calls_in_flight() > 0 && Instant::now() < deadline {
-        sleep(DRAIN_LOOK).await;
-    }
-    let calls_cut = servers.calls_in_flight();
-    servers.end_sessions();
-    // Children that outlive this are killed with their groups when the pools are dropped.
-    let _killed = timeout(config.children, servers.close()).await;
-    Drained { calls_cut }
+fn arrival(connection: &Connection) -> Arrival {
+    Arrival { peer: connection.peer, local_bind: connection.local_bind }
 }
 
 /// Six characters that tell this start of this process from any other.
@@ -236,39 +224,3 @@ fn random_tag() -> Arc<str> {
     bits.iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])).collect::<String>().into()
 }
 
-/// Counts connections.
-struct Connections {
-    metrics: Arc<Metrics>,
-    open: std::sync::Mutex<std::collections::HashMap<&'static str, Vec<ConnectionGauge>>>,
-}
-
-impl Connections {
-    fn new(metrics: Arc<Metrics>) -> Connections {
-        Connections { metrics, open: std::sync::Mutex::default() }
-    }
-
-    fn open(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<&'static str, Vec<ConnectionGauge>>> {
-        self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Observer for Connections {
-    fn accepted(&self, listener: &'static str) {
-        self.metrics.accepted(listener, Accepted::Ok);
-        self.open().entry(listener).or_default().push(self.metrics.connection_opened(listener));
-    }
-
-    fn closed(&self, listener: &'static str, _end: End) {
-        if let Some(gauges) = self.open().get_mut(listener) {
-            gauges.pop();
-        }
-    }
-
-    fn refused(&self, listener: &'static str, why: Accepted) {
-        self.metrics.accepted(listener, why);
-    }
-
-    fn accept_error(&self, _listener: &'static str, errno: &'static str) {
-        self.metrics.accept_error(errno);
-    }
-}

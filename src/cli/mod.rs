@@ -4,6 +4,8 @@ mod check;
 mod demo_server;
 mod key;
 pub mod name;
+mod process;
+mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +44,7 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(ServeArgs),
     Check(CheckArgs),
     #[command(subcommand)]
     Key(KeyCommand),
@@ -129,6 +132,7 @@ pub fn main() -> ExitCode {
         }
     };
     match command {
+        Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Key(KeyCommand::New { name }) => key::new(&name),
         Command::DemoServer => demo_server::run(),

@@ -8,11 +8,11 @@ use hyper::body::Incoming;
 use subtle::ConstantTimeEq;
 
 use crate::budget::Budget;
+use crate::caller::Arrival;
 use crate::config;
 use crate::http::body::Body;
 use crate::http::guard::Guard;
 use crate::http::refusal::Refused;
-use crate::net::Connection;
 use crate::server::Readiness;
 use crate::telemetry::Metrics;
 use crate::telemetry::label::Route;
@@ -42,7 +42,7 @@ impl AdminDoor {
     }
 
     /// Answers one request.
-    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
+    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
         let route = match request.uri().path() {
             "/metrics" => Route::Metrics,
             "/livez" | "/readyz" => Route::Health,
@@ -51,20 +51,20 @@ impl AdminDoor {
         };
         let response = self
             .guard
-            .check(&request, connection.local_bind)
-            .and_then(|_admitted| self.serve(&request, route, &connection))
+            .check(&request, arrival.local_bind)
+            .and_then(|_admitted| self.serve(&request, route, &arrival))
             .unwrap_or_else(|refused| refused.into_response(None));
         self.metrics.http_response(route, response.status().as_u16());
         response
     }
 
-    fn serve(&self, request: &Request<Incoming>, route: Route, connection: &Connection) -> Result<Response<Body>, Refused> {
+    fn serve(&self, request: &Request<Incoming>, route: Route, arrival: &Arrival) -> Result<Response<Body>, Refused> {
         let path = request.uri().path();
         let verbose = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Refused::Method("GET"));
         }
-        let open = connection.local_bind || self.shows_token(request);
+        let open = arrival.local_bind || self.shows_token(request);
         match route {
             Route::Health if !verbose => match path.strip_prefix("/servers/").and_then(|rest| rest.strip_suffix("/readyz")) {
                 Some(name) => self.readiness.check_one(name).map(plain_state).ok_or(Refused::NotFound),

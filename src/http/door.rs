@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use crate::auth::{Admitted as Caller, Keys, Rejection};
 use crate::budget::Budget;
-use crate::caller::Principal;
+use crate::caller::{Arrival, Principal};
 use crate::config;
 use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
@@ -22,7 +22,6 @@ use crate::http::page::Page;
 use crate::http::read::Bounds;
 use crate::http::refusal::Refused;
 use crate::http::streamable::Streamable;
-use crate::net::Connection;
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthResult, Route};
 use crate::telemetry::{AccessLog, Metrics, RefusedLine};
@@ -126,25 +125,25 @@ impl Door {
     }
 
     /// Answers one request.
-    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
+    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
         let arrived = Instant::now();
         let endpoint = self.find(request.uri().path()).cloned();
         let route = endpoint.as_ref().map_or_else(|| self.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about = About { server: endpoint.as_ref().map(|endpoint| Arc::clone(&endpoint.server)), principal: None };
-        let admitted = match self.guard.check(&request, connection.local_bind) {
+        let admitted = match self.guard.check(&request, arrival.local_bind) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);
-                let response = self.refuse(&refused, &about, &connection, value.as_deref()).into_response(None);
+                let response = self.refuse(&refused, &about, &arrival, value.as_deref()).into_response(None);
                 self.metrics.http_response(route, response.status().as_u16());
                 return response;
             }
         };
         let mut response = match endpoint {
-            Some(endpoint) => self.serve(endpoint, request, &admitted, &connection, arrived, &mut about).await,
+            Some(endpoint) => self.serve(endpoint, request, &admitted, &arrival, arrived, &mut about).await,
             None => self.serve_health(&request, &admitted).map_err(|refused| (refused, None)),
         }
-        .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &connection, None).into_response(id.as_deref()));
+        .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
         expose(response.headers_mut(), &admitted);
         self.metrics.http_response(route, response.status().as_u16());
         response
@@ -165,7 +164,7 @@ impl Door {
         endpoint: Endpoint,
         request: Request<Incoming>,
         admitted: &Admitted,
-        connection: &Arc<Connection>,
+        arrival: &Arrival,
         arrived: Instant,
         about: &mut About,
     ) -> Result<Response<Body>, (Refused, Option<Vec<u8>>)> {
@@ -178,7 +177,7 @@ impl Door {
         let caller = self.authenticate(&endpoint.server, &request).map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let call = Caller { sessions: caller.sessions.or(self.cap), ..caller };
-        let streamable = Streamable { door: self, server: &endpoint.server, caller: call, peer: connection.peer, arrived };
+        let streamable = Streamable { door: self, server: &endpoint.server, caller: call, peer: arrival.peer, arrived };
         match endpoint.route {
             Route::Sse => LegacySse::new(streamable, &self.prefix).open(&request).map_err(|refused| (refused, None)),
             Route::Messages => LegacySse::new(streamable, &self.prefix).post(request).await,
@@ -233,7 +232,7 @@ impl Door {
     }
 
     /// Counts and logs a refusal before it is answered.
-    fn refuse(&self, refused: &Refused, about: &About, connection: &Connection, value: Option<&str>) -> Refused {
+    fn refuse(&self, refused: &Refused, about: &About, arrival: &Arrival, value: Option<&str>) -> Refused {
         if let Some(reason) = refused.label() {
             match &about.server {
                 Some(server) => server.metrics().refused(reason),
@@ -247,7 +246,7 @@ impl Door {
                 key: refused.key(),
                 value,
                 principal: about.principal.as_ref(),
-                client_addr: Some(connection.peer),
+                client_addr: Some(arrival.peer),
             });
         }
         refused.clone()

@@ -182,17 +182,18 @@ impl Server {
     ///
     /// # Errors
     /// What it came back with.
-    pub async fn scout(&self) -> Result<Arc<Catalogue>, ScoutFailure> {
+    pub async fn scout(&self) -> Result<Arc<Catalogue>, Arc<ScoutFailure>> {
         let found = explore(&self.pool, self.conversation_terms.clone(), self.config.timeouts.start).await;
+        let found = found.map(Arc::new).map_err(Arc::new);
         let (health, catalogue) = match &found {
-            Ok(catalogue) => (Health::Ready, Some(Arc::new(catalogue.clone()))),
-            Err(failure) => (Health::Failed(failure.to_string().into()), None),
+            Ok(catalogue) => (Health::Ready, Some(Arc::clone(catalogue))),
+            Err(failure) => (Health::Failed(Arc::clone(failure)), None),
         };
         if let Some(tools) = catalogue.as_ref().and_then(|catalogue| catalogue.tools.as_ref()) {
             self.metrics.set_tools(tools);
         }
-        self.status.send_replace(Status { health, since: Instant::now(), catalogue: catalogue.clone() });
-        found.map(|found| catalogue.unwrap_or_else(|| Arc::new(found)))
+        self.status.send_replace(Status { health, since: Instant::now(), catalogue });
+        found
     }
 
     /// Counts the server as seen well without a look, where the scout is switched off.

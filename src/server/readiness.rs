@@ -57,10 +57,10 @@ impl Readiness {
         for server in &self.servers {
             let status = server.status().borrow().clone();
             let (state, reason) = match &status.health {
-                _ if server.breaker_is_open() => ("breaker_open", ""),
-                Health::Starting => ("starting", ""),
-                Health::Ready => ("ready", ""),
-                Health::Failed(reason) => ("failed", &**reason),
+                _ if server.breaker_is_open() => ("breaker_open", String::new()),
+                Health::Starting => ("starting", String::new()),
+                Health::Ready => ("ready", String::new()),
+                Health::Failed(failure) => ("failed", failure.to_string()),
             };
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{} {state} {}s {}", server.name(), status.since.elapsed().as_secs(), reason.escape_default());

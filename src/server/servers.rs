@@ -123,6 +123,11 @@ impl Servers {
         self.registry.calls_in_flight()
     }
 
+    /// Writes what stands where to the log.
+    pub fn dump(&self) {
+        info!(event = "state", sessions = self.sessions(), calls = self.calls_in_flight(), servers = %self.readiness.describe());
+    }
+
     /// Refuses new sessions and calls from now on.
     pub fn drain(&self) {
         for server in &self.all {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::upstream::scout::Catalogue;
+use crate::upstream::scout::{Catalogue, ScoutFailure};
 
 /// What is known of a server.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub enum Health {
     /// It was seen well once.
     Ready,
     /// The scout came back with this; for the operator.
-    Failed(Arc<str>),
+    Failed(Arc<ScoutFailure>),
 }
 
 /// One server's state and since when.

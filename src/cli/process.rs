@@ -1,0 +1,191 @@
+//! What `run` and `serve` have in common: one process around one gateway.
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::cli::{FAILURE, OK};
+use crate::config::{Config, LogLevel};
+use crate::gateway::{Bound, BuildError, Drained, Gateway, Servers, Stop};
+use crate::telemetry::{Logs, Sink};
+
+/// Longest wait for tasks to be dropped when a second signal asks for haste.
+const HASTE: Duration = Duration::from_millis(500);
+
+/// Time the forking thread gets to kill the groups that were dropped.
+const LAST_KILLS: Duration = Duration::from_millis(300);
+
+/// How a process reacts to HUP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hangup {
+    /// The terminal is gone: drain.
+    Drain,
+    /// Asked to read the configuration again, which this version does not.
+    Ignore,
+}
+
+/// A process before it serves.
+pub struct Process {
+    runtime: Runtime,
+    /// The log; dropping it writes what is left.
+    pub logs: Logs,
+}
+
+impl Process {
+    /// Prepares this process: limits raised, closed to its neighbours, log and runtime started.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn prepare(config: &Config) -> std::io::Result<Process> {
+        let logs = Logs::start(&config.telemetry, Sink::Stderr)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("gangway").build()?;
+        Ok(Process { runtime, logs })
+    }
+
+    /// Builds the gateway.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(&self, config: Config) -> Result<Gateway, BuildError> {
+        let _inside = self.runtime.enter();
+        Gateway::build(config, self.logs.access())
+    }
+
+    /// Runs until it is told to stop. `supervise` is given the servers and runs beside the
+    /// gateway; if it ends with an error, so does the process.
+    #[must_use]
+    pub fn run<S, F>(self, gateway: Gateway, hangup: Hangup, supervise: S) -> ExitCode
+    where
+        S: FnOnce(Arc<Servers>) -> F,
+        F: Future<Output = Result<(), ()>>,
+    {
+        let Process { runtime, logs } = self;
+        let end = runtime.block_on(async {
+            let (order, stop) = watch::channel(Stop::No);
+            let servers = Arc::clone(gateway.servers());
+            let supervised = supervise(Arc::clone(&servers));
+            let orders = Orders { order, hangup, servers };
+            tokio::select! {
+                biased;
+                () = orders.follow() => End::Hurried,
+                end = async {
+                    let running = gateway.run(stop);
+                    tokio::pin!(running);
+                    tokio::select! {
+                        drained = &mut running => End::Drained(drained),
+                        outcome = supervised => match outcome {
+                            Ok(()) => End::Drained(running.await),
+                            Err(()) => End::Failed,
+                        },
+                    }
+                } => end,
+            }
+        });
+        match end {
+            End::Drained(_) => drop(runtime),
+            End::Hurried | End::Failed => {
+                runtime.shutdown_timeout(HASTE);
+                std::thread::sleep(LAST_KILLS);
+            }
+        }
+        drop(logs);
+        match end {
+            End::Drained(Drained { calls_cut: 0 }) => ExitCode::from(OK),
+            _ => ExitCode::from(FAILURE),
+        }
+    }
+}
+
+enum End {
+    Drained(Drained),
+    /// A second signal came.
+    Hurried,
+    Failed,
+}
+
+/// The signals, and what they order.
+struct Orders {
+    order: watch::Sender<Stop>,
+    hangup: Hangup,
+    servers: Arc<Servers>,
+}
+
+impl Orders {
+    /// Follows signals; ends with the second one that asks to stop. TERM drains, INT drains
+    /// without the pre-stop pause, QUIT writes the state to the log.
+    async fn follow(self) {
+        let listen = |kind: SignalKind| signal(kind).ok();
+        let (mut term, mut interrupt) = (listen(SignalKind::terminate()), listen(SignalKind::interrupt()));
+        let (mut hangup, mut quit) = (listen(SignalKind::hangup()), listen(SignalKind::quit()));
+        loop {
+            let asked = tokio::select! {
+                () = next(&mut term) => Stop::Drain,
+                () = next(&mut interrupt) => Stop::DrainNow,
+                () = next(&mut hangup) => match self.hangup {
+                    Hangup::Drain => Stop::DrainNow,
+                    Hangup::Ignore => {
+                        warn!(event = "reload", error = "SIGHUP does nothing yet: restart to apply a changed configuration");
+                        continue;
+                    }
+                },
+                () = next(&mut quit) => {
+                    self.servers.dump();
+                    continue;
+                }
+            };
+            if *self.order.borrow() != Stop::No {
+                info!(event = "drain_done", hurried = true);
+                return;
+            }
+            self.order.send_replace(asked);
+        }
+    }
+}
+
+/// Waits for one signal; for ever where it cannot be listened to.
+async fn next(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Says that the gateway serves, with everything a script needs to know.
+pub fn log_ready(logs: &Logs, config_file: &str, gateway: &Gateway) {
+    let texts = |bound: &[Bound]| -> Vec<String> { bound.iter().map(ToString::to_string).collect() };
+    let listen = texts(gateway.addresses());
+    let servers: serde_json::Map<String, Value> = gateway
+        .endpoints()
+        .into_iter()
+        .map(|endpoint| {
+            let value = json!({
+                "url": endpoint.url, "auth": endpoint.auth, "mode": endpoint.mode,
+                "max": endpoint.max, "state": "starting",
+            });
+            (endpoint.name, value)
+        })
+        .collect();
+    let limits = gateway.limits();
+    logs.line_json(
+        LogLevel::Info,
+        "ready",
+        &[
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("config", json!(config_file)),
+            ("listen", json!(listen)),
+            ("admin", json!(texts(gateway.admin_addresses()).first())),
+            ("node", json!(gateway.node())),
+            ("servers", Value::Object(servers)),
+            ("limits", json!({ "nofile": limits.nofile, "children_max": limits.children_max, "sessions_max": limits.sessions_max })),
+        ],
+    );
+}
