@@ -94,7 +94,9 @@ impl Gateway {
         }
         let listener = bind("main", &config.listen.address, &config.limits).map_err(BuildError::Bind)?;
         let admin = match &config.admin.address {
-            Some(address) => Some(bind("admin", std::slice::from_ref(address), &config.limits).map_err(BuildError::Bind)?),
+            Some(address) => {
+                Some(bind("admin", std::slice::from_ref(address), &config.limits).map_err(BuildError::Bind)?)
+            }
             None => None,
         };
         let node = random_tag();
@@ -169,12 +171,16 @@ impl Gateway {
         let mut listeners = JoinSet::new();
         if let Some(admin) = self.admin {
             let door = Arc::clone(&self.admin_door);
-            let service = Arc::new(move |request, connection: Arc<Connection>| Arc::clone(&door).handle(request, arrival(&connection)));
+            let service = Arc::new(move |request, connection: Arc<Connection>| {
+                Arc::clone(&door).handle(request, arrival(&connection))
+            });
             let (limits, serving, observer) = (limits.clone(), serving.clone(), Arc::clone(&observer));
             listeners.spawn(async move { serve(admin, &limits, Vec::new(), serving, service, observer).await });
         }
         let door = Arc::clone(&self.door);
-        let service = Arc::new(move |request, connection: Arc<Connection>| Arc::clone(&door).handle(request, arrival(&connection)));
+        let service = Arc::new(move |request, connection: Arc<Connection>| {
+            Arc::clone(&door).handle(request, arrival(&connection))
+        });
         let listener = self.listener;
         listeners.spawn(async move { serve(listener, &limits, trusted, serving, service, observer).await });
         let servers = Arc::clone(&self.servers);
@@ -223,4 +229,3 @@ fn random_tag() -> Arc<str> {
     let bits: [u8; 6] = rand::random();
     bits.iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])).collect::<String>().into()
 }
-

@@ -87,9 +87,7 @@ pub struct Keys {
 impl fmt::Debug for Keys {
     /// How many there are, and none of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys")
-            .field("count", &self.current().len())
-            .finish_non_exhaustive()
+        f.debug_struct("Keys").field("count", &self.current().len()).finish_non_exhaustive()
     }
 }
 
@@ -97,14 +95,9 @@ impl Keys {
     /// Takes over the keys of `[auth]`, those of its keys file included.
     #[must_use]
     pub fn new(auth: &Auth) -> Self {
-        let configured = auth
-            .keys
-            .iter()
-            .filter(|(name, _)| !auth.filed.contains(*name));
+        let configured = auth.keys.iter().filter(|(name, _)| !auth.filed.contains(*name));
         Self {
-            configured: configured
-                .map(|(name, key)| (name.clone(), key.clone()))
-                .collect(),
+            configured: configured.map(|(name, key)| (name.clone(), key.clone())).collect(),
             entries: RwLock::new(entries(&auth.keys)),
         }
     }
@@ -113,20 +106,13 @@ impl Keys {
     /// configuration stay, and win over a line with their name.
     pub fn replace_filed(&self, filed: BTreeMap<Arc<str>, Key>) {
         let mut all = filed;
-        all.extend(
-            self.configured
-                .iter()
-                .map(|(name, key)| (name.clone(), key.clone())),
-        );
+        all.extend(self.configured.iter().map(|(name, key)| (name.clone(), key.clone())));
         let fresh = entries(&all);
         *self.entries.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }
 
     fn current(&self) -> Arc<[Entry]> {
-        self.entries
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Finds the key a request shows and checks that it opens `server` at `now_unix`, in seconds since the Unix epoch.
@@ -149,22 +135,14 @@ impl Keys {
             return Err(Rejection::Invalid);
         }
         let entries = self.current();
-        let Entry { key, principal, .. } =
-            find(&entries, &digest(shown)).ok_or(Rejection::Invalid)?;
-        if key
-            .servers
-            .as_ref()
-            .is_some_and(|opened| !opened.iter().any(|name| name == server))
-        {
+        let Entry { key, principal, .. } = find(&entries, &digest(shown)).ok_or(Rejection::Invalid)?;
+        if key.servers.as_ref().is_some_and(|opened| !opened.iter().any(|name| name == server)) {
             return Err(Rejection::OtherServer);
         }
         if key.expires.is_some_and(|end| now_unix >= end) {
             return Err(Rejection::Expired);
         }
-        Ok(Admitted {
-            principal: principal.clone(),
-            sessions: key.sessions,
-        })
+        Ok(Admitted { principal: principal.clone(), sessions: key.sessions })
     }
 }
 
@@ -204,55 +182,29 @@ mod tests {
     use crate::config::{Auth, Key};
 
     fn key(new: &NewKey) -> Key {
-        Key {
-            hash: new.hash(),
-            expires: None,
-            servers: None,
-            sessions: None,
-        }
+        Key { hash: new.hash(), expires: None, servers: None, sessions: None }
     }
 
     fn auth(keys: Vec<(&str, Key)>) -> Auth {
-        Auth {
-            keys: keys
-                .into_iter()
-                .map(|(name, key)| (Arc::from(name), key))
-                .collect(),
-            ..Auth::default()
-        }
+        Auth { keys: keys.into_iter().map(|(name, key)| (Arc::from(name), key)).collect(), ..Auth::default() }
     }
 
     fn verify(keys: &Keys, value: &str) -> Result<Principal, Rejection> {
-        keys.verify([value.as_bytes()], "files", 1_000)
-            .map(|admitted| admitted.principal)
+        keys.verify([value.as_bytes()], "files", 1_000).map(|admitted| admitted.principal)
     }
 
     #[test]
     fn each_key_is_its_own_caller() {
-        let made: Vec<NewKey> = (0..3)
-            .map(|_| NewKey::generate().expect("random numbers"))
-            .collect();
+        let made: Vec<NewKey> = (0..3).map(|_| NewKey::generate().expect("random numbers")).collect();
         let names = ["alice", "bob", "carol"];
-        let keys = Keys::new(&auth(
-            names
-                .into_iter()
-                .zip(&made)
-                .map(|(name, new)| (name, key(new)))
-                .collect(),
-        ));
+        let keys = Keys::new(&auth(names.into_iter().zip(&made).map(|(name, new)| (name, key(new))).collect()));
         for (name, new) in names.into_iter().zip(&made) {
             let value = format!("Bearer {}", new.reveal());
             assert_eq!(verify(&keys, &value), Ok(Principal::Key(Arc::from(name))));
-            assert_eq!(
-                verify(&keys, &value.replace("Bearer", "bearer")),
-                Ok(Principal::Key(Arc::from(name)))
-            );
+            assert_eq!(verify(&keys, &value.replace("Bearer", "bearer")), Ok(Principal::Key(Arc::from(name))));
         }
         let stranger = NewKey::generate().expect("random numbers");
-        assert_eq!(
-            verify(&keys, &format!("Bearer {}", stranger.reveal())),
-            Err(Rejection::Invalid)
-        );
+        assert_eq!(verify(&keys, &format!("Bearer {}", stranger.reveal())), Err(Rejection::Invalid));
     }
 
     #[test]
@@ -268,54 +220,34 @@ mod tests {
             (format!("Bearer{text}"), Rejection::Missing),
             ("Bearer ".to_owned(), Rejection::Invalid),
             (format!("Bearer {text}x"), Rejection::Invalid),
-            (
-                format!("Bearer {}", &text[..text.len() - 1]),
-                Rejection::Invalid,
-            ),
-            (
-                format!("Bearer {}", text.to_uppercase()),
-                Rejection::Invalid,
-            ),
+            (format!("Bearer {}", &text[..text.len() - 1]), Rejection::Invalid),
+            (format!("Bearer {}", text.to_uppercase()), Rejection::Invalid),
             (format!("Bearer {text}, Bearer {text}"), Rejection::Invalid),
         ] {
             assert_eq!(verify(&keys, &value), Err(expected), "{value}");
         }
         assert_eq!(keys.verify([], "files", 0), Err(Rejection::Missing));
         let value = format!("Bearer {text}");
-        assert_eq!(
-            keys.verify([value.as_bytes(), value.as_bytes()], "files", 0),
-            Err(Rejection::Repeated)
-        );
-        assert_eq!(
-            keys.verify([b"Bearer \xff".as_slice()], "files", 0),
-            Err(Rejection::Invalid)
-        );
+        assert_eq!(keys.verify([value.as_bytes(), value.as_bytes()], "files", 0), Err(Rejection::Repeated));
+        assert_eq!(keys.verify([b"Bearer \xff".as_slice()], "files", 0), Err(Rejection::Invalid));
     }
 
     #[test]
     fn a_key_opens_its_servers_until_its_last_day_is_over() {
         let new = NewKey::generate().expect("random numbers");
-        let limited = Key {
-            expires: Some(2_000),
-            servers: Some(vec!["files".to_owned()]),
-            sessions: Some(3),
-            ..key(&new)
-        };
+        let limited =
+            Key { expires: Some(2_000), servers: Some(vec!["files".to_owned()]), sessions: Some(3), ..key(&new) };
         let keys = Keys::new(&auth(vec![("alice", limited)]));
         let value = format!("Bearer {}", new.reveal());
         let verify = |server: &str, now: u64| keys.verify([value.as_bytes()], server, now);
-        assert_eq!(
-            verify("files", 1_999).map(|admitted| admitted.sessions),
-            Ok(Some(3))
-        );
+        assert_eq!(verify("files", 1_999).map(|admitted| admitted.sessions), Ok(Some(3)));
         assert_eq!(verify("files", 2_000), Err(Rejection::Expired));
         assert_eq!(verify("mail", 1_999), Err(Rejection::OtherServer));
     }
 
     #[test]
     fn filed_keys_are_replaced_and_configured_ones_stay() {
-        let [configured, old, fresh] =
-            [0, 1, 2].map(|_| NewKey::generate().expect("random numbers"));
+        let [configured, old, fresh] = [0, 1, 2].map(|_| NewKey::generate().expect("random numbers"));
         let mut start = auth(vec![("admin", key(&configured)), ("old", key(&old))]);
         start.filed.insert(Arc::from("old"));
         let keys = Keys::new(&start);

@@ -26,10 +26,7 @@ pub fn admit<'a>(
     now_unix: u64,
 ) -> Result<Admitted, Rejection> {
     if policy.methods.contains(&Method::None) {
-        return Ok(Admitted {
-            principal: Principal::Anonymous,
-            sessions: None,
-        });
+        return Ok(Admitted { principal: Principal::Anonymous, sessions: None });
     }
     keys.verify(authorization, server, now_unix)
 }

@@ -38,9 +38,7 @@ impl NewKey {
     /// The system has no random numbers to give.
     pub fn generate() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
-        SysRng
-            .try_fill_bytes(&mut bytes)
-            .map_err(std::io::Error::other)?;
+        SysRng.try_fill_bytes(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self::from_bytes(&bytes))
     }
 
@@ -48,10 +46,7 @@ impl NewKey {
         let mut text = String::with_capacity(PREFIX.len() + BODY);
         text.push_str(PREFIX);
         for chunk in bytes.chunks(3) {
-            let group = chunk
-                .iter()
-                .fold(0u32, |group, byte| group << 8 | u32::from(*byte))
-                << (8 * (3 - chunk.len()));
+            let group = chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
             for place in 0..=chunk.len() {
                 let index = group >> (18 - 6 * place) & 63;
                 text.push(char::from(ALPHABET[index as usize]));
@@ -81,11 +76,7 @@ impl NewKey {
     /// The hash as a configuration writes it: `sha256:` and 64 hexadecimal digits.
     #[must_use]
     pub fn hash_text(&self) -> String {
-        let digits: String = self
-            .hash()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digits: String = self.hash().iter().map(|byte| format!("{byte:02x}")).collect();
         format!("sha256:{digits}")
     }
 }
@@ -107,13 +98,8 @@ mod tests {
         // Checked against RFC 4648, section 10, at the front and by the two bits left at the end.
         let mut bytes = [0xff; 32];
         bytes[..6].copy_from_slice(b"foobar");
-        assert_eq!(
-            NewKey::from_bytes(&bytes).reveal(),
-            format!("gangway_Zm9vYmFy{}8", "_".repeat(34))
-        );
-        let made: Vec<NewKey> = (0..50)
-            .map(|_| NewKey::generate().expect("random numbers"))
-            .collect();
+        assert_eq!(NewKey::from_bytes(&bytes).reveal(), format!("gangway_Zm9vYmFy{}8", "_".repeat(34)));
+        let made: Vec<NewKey> = (0..50).map(|_| NewKey::generate().expect("random numbers")).collect();
         let texts: std::collections::HashSet<&str> = made.iter().map(NewKey::reveal).collect();
         assert_eq!(texts.len(), made.len());
         assert!(texts.iter().all(|text| is_api_key(text.as_bytes())));

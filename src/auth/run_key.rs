@@ -49,10 +49,7 @@ impl fmt::Display for RunKeyError {
                  set {VARIABLE} to a key from `gangway key new NAME`, listen on localhost, or let everybody in with --no-auth"
             ),
             RunKeyError::Malformed => {
-                write!(
-                    f,
-                    "{VARIABLE} is no API key\n  set it to a key from `gangway key new NAME`, or unset it"
-                )
+                write!(f, "{VARIABLE} is no API key\n  set it to a key from `gangway key new NAME`, or unset it")
             }
             RunKeyError::Random(error) => write!(f, "no API key can be made: {error}"),
         }
@@ -77,9 +74,7 @@ pub fn run_key(
         return Ok(RunKey::None);
     }
     if let Some(given) = given.filter(|given| !given.is_empty()) {
-        return NewKey::from_text(given)
-            .map(RunKey::Given)
-            .ok_or(RunKeyError::Malformed);
+        return NewKey::from_text(given).map(RunKey::Given).ok_or(RunKeyError::Malformed);
     }
     if only_this_machine {
         return Ok(RunKey::None);
@@ -87,9 +82,7 @@ pub fn run_key(
     if !on_terminal {
         return Err(RunKeyError::NobodyToShow);
     }
-    NewKey::generate()
-        .map(RunKey::Made)
-        .map_err(RunKeyError::Random)
+    NewKey::generate().map(RunKey::Made).map_err(RunKeyError::Random)
 }
 
 #[cfg(test)]
@@ -99,35 +92,17 @@ mod tests {
     #[test]
     fn a_key_is_made_only_where_it_is_needed_and_seen() {
         assert!(matches!(run_key(true, false, true, None), Ok(RunKey::None)));
-        assert!(matches!(
-            run_key(true, false, false, Some(String::new())),
-            Ok(RunKey::None)
-        ));
-        assert!(matches!(
-            run_key(false, true, false, None),
-            Ok(RunKey::None)
-        ));
-        assert!(matches!(
-            run_key(false, false, true, None),
-            Ok(RunKey::Made(_))
-        ));
-        assert!(matches!(
-            run_key(false, false, false, None),
-            Err(RunKeyError::NobodyToShow)
-        ));
+        assert!(matches!(run_key(true, false, false, Some(String::new())), Ok(RunKey::None)));
+        assert!(matches!(run_key(false, true, false, None), Ok(RunKey::None)));
+        assert!(matches!(run_key(false, false, true, None), Ok(RunKey::Made(_))));
+        assert!(matches!(run_key(false, false, false, None), Err(RunKeyError::NobodyToShow)));
     }
 
     #[test]
     fn a_key_that_is_given_is_asked_for_everywhere() {
-        let text = NewKey::generate()
-            .expect("random numbers")
-            .reveal()
-            .to_owned();
-        for (only_this_machine, on_terminal) in
-            [(true, true), (true, false), (false, true), (false, false)]
-        {
-            let key = run_key(only_this_machine, false, on_terminal, Some(text.clone()))
-                .expect("the key is good");
+        let text = NewKey::generate().expect("random numbers").reveal().to_owned();
+        for (only_this_machine, on_terminal) in [(true, true), (true, false), (false, true), (false, false)] {
+            let key = run_key(only_this_machine, false, on_terminal, Some(text.clone())).expect("the key is good");
             assert!(matches!(&key, RunKey::Given(given) if given.reveal() == text));
             assert!(key.hash().is_some());
         }

@@ -25,25 +25,14 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
         text.push('\n');
         text.push_str(&explanation(&loaded));
     }
-    let found = if args.online {
-        online::look(&loaded.config)
-    } else {
-        online::Found::default()
-    };
+    let found = if args.online { online::look(&loaded.config) } else { online::Found::default() };
     for warning in &found.warnings {
         eprintln!("warning: {warning}");
     }
     for problem in &found.problems {
         eprintln!("{problem}");
     }
-    say(
-        &text,
-        if found.problems.is_empty() {
-            OK
-        } else {
-            CONFIGURATION
-        },
-    )
+    say(&text, if found.problems.is_empty() { OK } else { CONFIGURATION })
 }
 
 /// Every URL that is served, a line each: the server, the URL, who may come in.
@@ -64,26 +53,14 @@ fn summary(config: &Config) -> String {
         }
     }
     if let Some(address) = &config.admin.address {
-        for (path, note) in [
-            ("/metrics", "admin"),
-            ("/livez", "health"),
-            ("/readyz", "health"),
-        ] {
+        for (path, note) in [("/metrics", "admin"), ("/livez", "health"), ("/readyz", "health")] {
             own(&base(address), path, note);
         }
     }
-    let widths = [0, 1].map(|column| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    });
+    let widths = [0, 1].map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
     for [name, url, note] in &rows {
-        line(
-            &mut text,
-            format_args!("{name:0$}  {url:1$}  {note}", widths[0], widths[1]),
-        );
+        line(&mut text, format_args!("{name:0$}  {url:1$}  {note}", widths[0], widths[1]));
     }
     text
 }
@@ -91,28 +68,14 @@ fn summary(config: &Config) -> String {
 /// Every URL of one server.
 fn urls(listen: &Listen, server: &Server) -> Vec<String> {
     let bases = bases(listen);
-    server
-        .paths()
-        .iter()
-        .flat_map(|path| bases.iter().map(move |base| format!("{base}{path}")))
-        .collect()
+    server.paths().iter().flat_map(|path| bases.iter().map(move |base| format!("{base}{path}"))).collect()
 }
 
 /// What stands before the path of a URL: the public URL where there is one, then each address with the same prefix.
 fn bases(listen: &Listen) -> Vec<String> {
-    let prefix = listen
-        .public_url
-        .as_ref()
-        .map_or("", |url| url.path.as_str());
+    let prefix = listen.public_url.as_ref().map_or("", |url| url.path.as_str());
     let public = listen.public_url.iter().map(ToString::to_string);
-    public
-        .chain(
-            listen
-                .address
-                .iter()
-                .map(|address| format!("{}{prefix}", base(address))),
-        )
-        .collect()
+    public.chain(listen.address.iter().map(|address| format!("{}{prefix}", base(address)))).collect()
 }
 
 fn base(address: &Address) -> String {
@@ -123,32 +86,16 @@ fn base(address: &Address) -> String {
 }
 
 fn admission(server: &Server) -> &'static str {
-    if server.auth.methods.contains(&Method::ApiKey) {
-        "api_key"
-    } else {
-        "no authentication"
-    }
+    if server.auth.methods.contains(&Method::ApiKey) { "api_key" } else { "no authentication" }
 }
 
 /// Every key with its value and who set it.
 fn explanation(loaded: &Loaded) -> String {
-    let lines: Vec<String> = loaded
-        .effective
-        .iter()
-        .map(|one| format!("{} = {}", one.key, one.value))
-        .collect();
-    let width = lines
-        .iter()
-        .map(|line| line.chars().count())
-        .filter(|width| *width <= 60)
-        .max()
-        .unwrap_or(0);
+    let lines: Vec<String> = loaded.effective.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
+    let width = lines.iter().map(|line| line.chars().count()).filter(|width| *width <= 60).max().unwrap_or(0);
     let mut text = String::new();
     for (left, effective) in lines.iter().zip(&loaded.effective) {
-        line(
-            &mut text,
-            format_args!("{left:width$}  # {}", effective.origin.as_str()),
-        );
+        line(&mut text, format_args!("{left:width$}  # {}", effective.origin.as_str()));
     }
     text
 }
@@ -166,8 +113,7 @@ mod tests {
 
     fn loaded(text: &str) -> Loaded {
         let environment = |name: &str| (name == "TOKEN").then(|| "s3cret".to_owned());
-        parse(text, "a.toml", Path::new("/etc/gangway"), &environment)
-            .expect("the configuration is good")
+        parse(text, "a.toml", Path::new("/etc/gangway"), &environment).expect("the configuration is good")
     }
 
     #[test]
@@ -190,10 +136,7 @@ mod tests {
             "http://localhost:8080/tools/readyz",
             "http://127.0.0.1:9464/metrics",
         ] {
-            assert!(
-                summary.contains(&format!(" {url} ")),
-                "{url} is not in\n{summary}"
-            );
+            assert!(summary.contains(&format!(" {url} ")), "{url} is not in\n{summary}");
         }
     }
 
@@ -217,15 +160,10 @@ mod tests {
             ("servers.files.env.A = (hidden)", "server_defaults"),
             ("servers.files.env.B = \"${TOKEN}\"", "file"),
             ("servers.files.env.C = (hidden)", "file"),
-            (
-                "servers.files.args = [\"--token\", \"(hidden)\", \"${TOKEN}\"]",
-                "file",
-            ),
+            ("servers.files.args = [\"--token\", \"(hidden)\", \"${TOKEN}\"]", "file"),
             ("limits.body_bytes = \"8MiB\"", "default"),
         ] {
-            let found = explanation
-                .lines()
-                .find(|candidate| candidate.starts_with(line));
+            let found = explanation.lines().find(|candidate| candidate.starts_with(line));
             let found = found.unwrap_or_else(|| panic!("{line} is not in\n{explanation}"));
             assert!(found.ends_with(&format!("# {origin}")), "{found}");
         }

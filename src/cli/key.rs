@@ -26,14 +26,8 @@ pub(super) fn new(name: &str) -> ExitCode {
 
 /// The key on a line of its own, then what to paste.
 fn announcement(name: &str, key: &NewKey) -> String {
-    let bare = name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    let header = if bare {
-        name.to_owned()
-    } else {
-        format!("\"{name}\"")
-    };
+    let bare = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let header = if bare { name.to_owned() } else { format!("\"{name}\"") };
     format!(
         "{}\n\n\
          # The key above is shown this once. A client sends it as \"Authorization: Bearer KEY\".\n\
@@ -61,8 +55,7 @@ mod tests {
             assert_eq!(text.matches(key.reveal()).count(), 1);
             let (shown, table) = text.split_once("\n\n").expect("the key stands apart");
             assert_eq!(shown, key.reveal());
-            let loaded =
-                parse(table, "pasted", Path::new("/"), &|_| None).expect("it is a configuration");
+            let loaded = parse(table, "pasted", Path::new("/"), &|_| None).expect("it is a configuration");
             assert_eq!(loaded.config.auth.keys[name].hash, key.hash());
         }
     }

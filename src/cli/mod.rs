@@ -32,11 +32,7 @@ Gangway puts local MCP servers on the network.
 ";
 
 #[derive(Parser)]
-#[command(
-    name = "gangway",
-    version,
-    about = "Puts local MCP servers on the network as Streamable HTTP"
-)]
+#[command(name = "gangway", version, about = "Puts local MCP servers on the network as Streamable HTTP")]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -171,55 +167,29 @@ mod tests {
 
     #[test]
     fn everything_behind_the_command_belongs_to_it() {
-        let args =
-            run("run --name a npx -y server --listen x --no-auth").expect("the line is good");
-        assert_eq!(
-            args.command,
-            ["npx", "-y", "server", "--listen", "x", "--no-auth"]
-        );
-        assert_eq!(
-            (args.name.as_deref(), args.listen, args.no_auth),
-            (Some("a"), None, false)
-        );
+        let args = run("run --name a npx -y server --listen x --no-auth").expect("the line is good");
+        assert_eq!(args.command, ["npx", "-y", "server", "--listen", "x", "--no-auth"]);
+        assert_eq!((args.name.as_deref(), args.listen, args.no_auth), (Some("a"), None, false));
         let args = run("run --no-auth -- -odd --flag").expect("the line is good");
         assert_eq!(args.command, ["-odd", "--flag"]);
-        assert!(
-            run("run")
-                .expect("no command is the demo")
-                .command
-                .is_empty()
-        );
+        assert!(run("run").expect("no command is the demo").command.is_empty());
     }
 
     #[test]
     fn a_mistyped_flag_is_no_command() {
-        assert!(matches!(
-            run("run --lisen x npx"),
-            Err(clap::error::ErrorKind::UnknownArgument)
-        ));
+        assert!(matches!(run("run --lisen x npx"), Err(clap::error::ErrorKind::UnknownArgument)));
     }
 
     #[test]
     fn variables_may_be_several() {
         let args = run("run --env A=1 --env B=x=y cmd").expect("the line is good");
-        assert_eq!(
-            args.env,
-            [
-                ("A".to_owned(), "1".to_owned()),
-                ("B".to_owned(), "x=y".to_owned())
-            ]
-        );
+        assert_eq!(args.env, [("A".to_owned(), "1".to_owned()), ("B".to_owned(), "x=y".to_owned())]);
         assert!(run("run --env A cmd").is_err());
     }
 
     #[test]
     fn serve_needs_its_file() {
-        assert_eq!(
-            parse::<ServeArgs>("serve -c a.toml")
-                .map(|args| args.config)
-                .ok(),
-            Some("a.toml".into())
-        );
+        assert_eq!(parse::<ServeArgs>("serve -c a.toml").map(|args| args.config).ok(), Some("a.toml".into()));
         assert!(parse::<ServeArgs>("serve").is_err());
     }
 }

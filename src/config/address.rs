@@ -25,10 +25,7 @@ impl Address {
     pub(super) fn parse(text: &str, base: &Path) -> Result<Self, Refused> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
-                "" => Err(Refused::new(
-                    "names no socket",
-                    "write unix:/run/gangway.sock",
-                )),
+                "" => Err(Refused::new("names no socket", "write unix:/run/gangway.sock")),
                 path => Ok(Address::Unix(base.join(path))),
             };
         }
@@ -42,48 +39,29 @@ impl Address {
             return Err(Refused::new("has no port", remedy));
         };
         let port = port.parse::<u16>().map_err(|_| {
-            Refused::new(
-                "has no port between 0 and 65535",
-                "write host:port, such as \"localhost:8080\"",
-            )
+            Refused::new("has no port between 0 and 65535", "write host:port, such as \"localhost:8080\"")
         })?;
-        Ok(Address::Tcp {
-            host: parse_host(host, port)?,
-            port,
-        })
+        Ok(Address::Tcp { host: parse_host(host, port)?, port })
     }
 }
 
 /// Checks the host of an address and takes its brackets off.
 fn parse_host(host: &str, port: u16) -> Result<String, Refused> {
-    if let Some(inner) = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-    {
+    if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         return match inner.parse::<IpAddr>() {
             Ok(IpAddr::V6(address)) => Ok(address.to_string()),
-            _ => Err(Refused::new(
-                "has no IPv6 address in its brackets",
-                format!("write \"[::1]:{port}\""),
-            )),
+            _ => Err(Refused::new("has no IPv6 address in its brackets", format!("write \"[::1]:{port}\""))),
         };
     }
     if host.is_empty() || host == "*" {
-        let remedy =
-            format!("write \"localhost:{port}\", or \"0.0.0.0:{port}\" for other machines");
+        let remedy = format!("write \"localhost:{port}\", or \"0.0.0.0:{port}\" for other machines");
         return Err(Refused::new("names no host", remedy));
     }
     if host.contains(':') {
-        return Err(Refused::new(
-            "has an IPv6 address without brackets",
-            format!("write \"[{host}]:{port}\""),
-        ));
+        return Err(Refused::new("has an IPv6 address without brackets", format!("write \"[{host}]:{port}\"")));
     }
     if host.parse::<IpAddr>().is_err() && !is_host_name(host) {
-        return Err(Refused::new(
-            "has a host that is neither a name nor an address",
-            "write \"localhost:8080\"",
-        ));
+        return Err(Refused::new("has a host that is neither a name nor an address", "write \"localhost:8080\""));
     }
     Ok(host.to_ascii_lowercase())
 }
@@ -93,9 +71,7 @@ pub(super) fn is_host_name(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
-            && label
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     };
     let last = host.rsplit('.').next().unwrap_or("");
     host.len() <= 253 && host.split('.').all(label) && !last.chars().all(|c| c.is_ascii_digit())
@@ -103,10 +79,7 @@ pub(super) fn is_host_name(host: &str) -> bool {
 
 /// Whether a host, without brackets, is this machine: `localhost` or a loopback literal.
 pub(super) fn is_loopback_host(host: &str) -> bool {
-    host == "localhost"
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.to_canonical().is_loopback())
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 impl fmt::Display for Address {
@@ -143,8 +116,7 @@ mod tests {
             assert_eq!(address.to_string(), text);
             assert_eq!(address.is_loopback(), loopback, "{text}");
         }
-        let relative =
-            Address::parse("unix:g.sock", Path::new("/etc/gangway")).expect("a relative socket");
+        let relative = Address::parse("unix:g.sock", Path::new("/etc/gangway")).expect("a relative socket");
         assert_eq!(relative.to_string(), "unix:/etc/gangway/g.sock");
         let upper = Address::parse("LOCALHOST:1", Path::new("/")).expect("upper case");
         assert!(upper.is_loopback());
@@ -170,11 +142,7 @@ mod tests {
             if text.starts_with("http") {
                 continue;
             }
-            assert!(
-                refused.remedy.contains(remedy),
-                "{text}: {}",
-                refused.remedy
-            );
+            assert!(refused.remedy.contains(remedy), "{text}: {}", refused.remedy);
         }
     }
 }

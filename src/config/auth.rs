@@ -32,37 +32,17 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let said = keys::read(&mut section);
     let openings = said
         .values()
-        .filter_map(|said| {
-            said.key
-                .servers
-                .clone()
-                .map(|servers| (said.place.clone(), servers))
-        })
+        .filter_map(|said| said.key.servers.clone().map(|servers| (said.place.clone(), servers)))
         .collect();
-    let filed = keys_file
-        .as_deref()
-        .map(|path| read_keys_file(section.report, path))
-        .unwrap_or_default();
+    let filed = keys_file.as_deref().map(|path| read_keys_file(section.report, path)).unwrap_or_default();
     let names = filed.keys().cloned().collect();
     let keys = keys::join(section.report, said, filed);
-    Said {
-        methods,
-        place,
-        auth: Auth {
-            keys,
-            keys_file,
-            filed: names,
-        },
-        openings,
-    }
+    Said { methods, place, auth: Auth { keys, keys_file, filed: names }, openings }
 }
 
 fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
     keys_file::read_keys_file(path).unwrap_or_else(|problems| {
-        problems
-            .iter()
-            .cloned()
-            .for_each(|problem| report.add(problem));
+        problems.iter().cloned().for_each(|problem| report.add(problem));
         BTreeMap::new()
     })
 }
@@ -76,10 +56,8 @@ pub(super) fn read_server(mut section: Section<'_>) -> Option<Vec<Method>> {
     let place = section.place("methods");
     let methods = methods(&mut section);
     if methods.as_ref().is_some_and(Vec::is_empty) {
-        let refused = Refused::new(
-            "is empty",
-            "leave it out to take what [auth] says, or write [\"api_key\"] or [\"none\"]",
-        );
+        let refused =
+            Refused::new("is empty", "leave it out to take what [auth] says, or write [\"api_key\"] or [\"none\"]");
         section.refuse("methods", place.as_ref(), refused);
         return None;
     }
@@ -90,31 +68,19 @@ pub(super) fn read_server(mut section: Section<'_>) -> Option<Vec<Method>> {
 fn methods(section: &mut Section<'_>) -> Option<Vec<Method>> {
     const KEY: &str = "methods";
     let node = section.take(KEY);
-    section.record(
-        KEY,
-        node,
-        node.map_or_else(|| "[]".to_owned(), |node| shown(&node.value)),
-    );
+    section.record(KEY, node, node.map_or_else(|| "[]".to_owned(), |node| shown(&node.value)));
     let node = node?;
     let Value::Array(items) = &node.value else {
-        section.refuse(
-            KEY,
-            Some(&node.place),
-            mismatch(&node.value, "write an array: [\"api_key\"]"),
-        );
+        section.refuse(KEY, Some(&node.place), mismatch(&node.value, "write an array: [\"api_key\"]"));
         return None;
     };
-    let methods = section.items(KEY, items, |word| {
-        pick(word, &[("api_key", Method::ApiKey), ("none", Method::None)])
-    });
+    let methods = section.items(KEY, items, |word| pick(word, &[("api_key", Method::ApiKey), ("none", Method::None)]));
     if methods.len() < items.len() {
         return None;
     }
     if methods.contains(&Method::None) && methods.len() > 1 {
-        let refused = Refused::new(
-            "has \"none\" beside another",
-            "\"none\" lets everybody in: leave it out, or the others",
-        );
+        let refused =
+            Refused::new("has \"none\" beside another", "\"none\" lets everybody in: leave it out, or the others");
         section.refuse(KEY, Some(&node.place), refused);
         return None;
     }

@@ -14,17 +14,11 @@ use super::section::Section;
 /// `PATH` when it is started.
 pub(super) fn program(section: &mut Section<'_>) -> (String, Vec<String>) {
     let node = section.take("command");
-    section.record(
-        "command",
-        node,
-        node.map_or_else(|| "\"\"".to_owned(), |node| shown(&node.value)),
-    );
+    section.record("command", node, node.map_or_else(|| "\"\"".to_owned(), |node| shown(&node.value)));
     let command = match node {
         Some(node) if matches!(node.value, Value::Unfilled) => String::new(),
         node => {
-            let named = node
-                .map_or(Ok(""), |node| text(&node.value))
-                .and_then(|text| program_name(section, text));
+            let named = node.map_or(Ok(""), |node| text(&node.value)).and_then(|text| program_name(section, text));
             named.unwrap_or_else(|refused| {
                 section.refuse("command", section.place("command").as_ref(), refused);
                 String::new()
@@ -36,10 +30,7 @@ pub(super) fn program(section: &mut Section<'_>) -> (String, Vec<String>) {
 
 fn program_name(section: &Section<'_>, command: &str) -> Result<String, Refused> {
     if command.is_empty() {
-        return Err(Refused::new(
-            "is missing",
-            "name the program to start, such as command = \"npx\"",
-        ));
+        return Err(Refused::new("is missing", "name the program to start, such as command = \"npx\""));
     }
     let path = section.report.base.join(command);
     if command.contains(char::is_whitespace) && !path.exists() {
@@ -53,11 +44,7 @@ fn program_name(section: &Section<'_>, command: &str) -> Result<String, Refused>
         };
         return Err(Refused::new("is more than one word", remedy));
     }
-    let command = if command.contains('/') {
-        path.to_string_lossy().into_owned()
-    } else {
-        command.to_owned()
-    };
+    let command = if command.contains('/') { path.to_string_lossy().into_owned() } else { command.to_owned() };
     without_nul(&command)
 }
 
@@ -70,11 +57,7 @@ fn arguments(section: &mut Section<'_>) -> Vec<String> {
         Some(Value::Unfilled) | None => &[],
         Some(other) => {
             let remedy = "write an array with one string for each argument: [\"-y\", \"…\"]";
-            section.refuse(
-                KEY,
-                section.place(KEY).as_ref(),
-                super::convert::mismatch(other, remedy),
-            );
+            section.refuse(KEY, section.place(KEY).as_ref(), super::convert::mismatch(other, remedy));
             &[]
         }
     };
@@ -85,10 +68,7 @@ fn arguments(section: &mut Section<'_>) -> Vec<String> {
             other => shown(other),
         })
         .collect();
-    let listed: Vec<String> = mask_arguments(&typed)
-        .iter()
-        .map(|argument| quoted(argument))
-        .collect();
+    let listed: Vec<String> = mask_arguments(&typed).iter().map(|argument| quoted(argument)).collect();
     section.record(KEY, node, format!("[{}]", listed.join(", ")));
     section.items(KEY, items, without_nul)
 }
@@ -96,34 +76,24 @@ fn arguments(section: &mut Section<'_>) -> Vec<String> {
 /// Reads `cwd`.
 pub(super) fn working_directory(section: &mut Section<'_>) -> Option<PathBuf> {
     let base = section.report.base;
-    section.parsed("cwd", "", |path| {
-        without_nul(path).map(|path| base.join(path))
-    })
+    section.parsed("cwd", "", |path| without_nul(path).map(|path| base.join(path)))
 }
 
 /// Reads `env_file` and `env`; what `env` says wins.
 pub(super) fn environment(section: &mut Section<'_>) -> BTreeMap<String, String> {
     let base = section.report.base;
-    let inherited = matches!(
-        section.place("env_file"),
-        Some(super::document::Place::Defaults(_))
-    );
+    let inherited = matches!(section.place("env_file"), Some(super::document::Place::Defaults(_)));
     let file = section.parsed("env_file", "", |path| Ok(base.join(path)));
     let mut variables = match file.as_deref().map(env_file::read) {
         Some(Ok(variables)) => variables,
         Some(Err(problems)) if !inherited => {
-            problems
-                .into_iter()
-                .for_each(|problem| section.report.add(problem));
+            problems.into_iter().for_each(|problem| section.report.add(problem));
             BTreeMap::new()
         }
         _ => BTreeMap::new(),
     };
     let node = section.take("env");
-    let Some(table) = section
-        .table_of("env", node)
-        .filter(|table| !table.is_empty())
-    else {
+    let Some(table) = section.table_of("env", node).filter(|table| !table.is_empty()) else {
         section.record("env", node, "{}".to_owned());
         return variables;
     };
@@ -133,8 +103,7 @@ pub(super) fn environment(section: &mut Section<'_>) -> BTreeMap<String, String>
         if matches!(entry.node.value, Value::Unfilled) {
             continue;
         }
-        let pair =
-            variable_name(name).and_then(|name| Ok((name, without_nul(text(&entry.node.value)?)?)));
+        let pair = variable_name(name).and_then(|name| Ok((name, without_nul(text(&entry.node.value)?)?)));
         match pair {
             Ok((name, value)) => {
                 variables.insert(name, value);
@@ -148,10 +117,7 @@ pub(super) fn environment(section: &mut Section<'_>) -> BTreeMap<String, String>
 /// Checks the name of a variable: what the system takes, which is more than a shell does.
 pub(super) fn variable_name(name: &str) -> Result<String, Refused> {
     if name.is_empty() || name.contains(['=', '\0']) || name.contains(char::is_whitespace) {
-        return Err(Refused::new(
-            "has a name no variable can have",
-            "a name has no space and no =",
-        ));
+        return Err(Refused::new("has a name no variable can have", "a name has no space and no ="));
     }
     Ok(name.to_owned())
 }
@@ -159,10 +125,7 @@ pub(super) fn variable_name(name: &str) -> Result<String, Refused> {
 /// Refuses the one byte no argument, path or variable can hold (POSIX exec).
 fn without_nul(text: &str) -> Result<String, Refused> {
     if text.contains('\0') {
-        return Err(Refused::new(
-            "holds a NUL character",
-            "no program can be given one",
-        ));
+        return Err(Refused::new("holds a NUL character", "no program can be given one"));
     }
     Ok(text.to_owned())
 }

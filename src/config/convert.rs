@@ -16,10 +16,7 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+        Self { problem: problem.into(), remedy: remedy.into() }
     }
 }
 
@@ -48,9 +45,7 @@ pub(super) fn pick<T: Copy>(word: &str, choices: &[(&str, T)]) -> Result<T, Refu
     found.map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<String> = choices.iter().map(|(name, _)| quoted(name)).collect();
         let hint = suggest::nearest(word, choices.iter().map(|(name, _)| *name))
-            .map_or_else(String::new, |near| {
-                format!("; did you mean {}?", quoted(near))
-            });
+            .map_or_else(String::new, |near| format!("; did you mean {}?", quoted(near)));
         let remedy = if words.len() == 1 {
             format!("the only value is {}", words[0])
         } else {
@@ -69,10 +64,7 @@ pub(super) fn whole(value: &Value, least: u32) -> Result<u32, Refused> {
         Ok(count) if count >= least => Ok(count),
         Ok(_) => Err(Refused::new(format!("must be at least {least}"), "")),
         Err(_) if *integer < 0 => Err(Refused::new("cannot be negative", "")),
-        Err(_) => Err(Refused::new(
-            "is too large",
-            format!("write at most {}", u32::MAX),
-        )),
+        Err(_) => Err(Refused::new("is too large", format!("write at most {}", u32::MAX))),
     }
 }
 
@@ -81,19 +73,13 @@ pub(super) fn bytes(value: &Value, least: u64) -> Result<u64, Refused> {
     let bytes = match value {
         Value::Integer(integer) => unit::size(&integer.to_string())?,
         Value::Text(text) if text.meaning == "off" => {
-            return Err(Refused::new(
-                "cannot be switched off",
-                format!("write at least {least} bytes"),
-            ));
+            return Err(Refused::new("cannot be switched off", format!("write at least {least} bytes")));
         }
         Value::Text(text) => unit::size(&text.meaning)?,
         other => return Err(mismatch(other, "write a size such as \"8MiB\"")),
     };
     if bytes < least {
-        return Err(Refused::new(
-            format!("must be at least {least} bytes"),
-            "memory is bounded, but not that tightly",
-        ));
+        return Err(Refused::new(format!("must be at least {least} bytes"), "memory is bounded, but not that tightly"));
     }
     Ok(bytes)
 }

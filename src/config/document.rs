@@ -79,23 +79,14 @@ impl Value {
     /// A string without variables.
     pub(super) fn plain(text: impl Into<String>) -> Self {
         let text = text.into();
-        Value::Text(Text {
-            typed: text.clone(),
-            meaning: text,
-        })
+        Value::Text(Text { typed: text.clone(), meaning: text })
     }
 }
 
 impl Entry {
     /// An entry a command-line flag stands for.
     pub(super) fn flag(flag: &'static str, value: Value) -> Self {
-        Self {
-            key: Place::Flag(flag),
-            node: Node {
-                value,
-                place: Place::Flag(flag),
-            },
-        }
+        Self { key: Place::Flag(flag), node: Node { value, place: Place::Flag(flag) } }
     }
 }
 
@@ -111,21 +102,9 @@ pub(super) fn parse(
 ) -> Result<Table, Problem> {
     let document = DeTable::parse(text).map_err(|error| {
         let message = error.message().replace('\n', ", ");
-        Problem::at(
-            file,
-            text,
-            &error.span().unwrap_or(0..0),
-            message,
-            "this is not TOML; nothing below it was read",
-        )
+        Problem::at(file, text, &error.span().unwrap_or(0..0), message, "this is not TOML; nothing below it was read")
     })?;
-    Ok(Reader {
-        file,
-        text,
-        sources,
-        problems,
-    }
-    .table(document.into_inner()))
+    Ok(Reader { file, text, sources, problems }.table(document.into_inner()))
 }
 
 struct Reader<'a> {
@@ -138,10 +117,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn table(&mut self, table: DeTable<'_>) -> Table {
         let entries = table.into_iter().map(|(key, value)| {
-            let entry = Entry {
-                key: Place::File(key.span()),
-                node: self.node(value),
-            };
+            let entry = Entry { key: Place::File(key.span()), node: self.node(value) };
             (key.into_inner().into_owned(), entry)
         });
         entries.collect()
@@ -151,40 +127,27 @@ impl Reader<'_> {
         let span = value.span();
         let value = match value.into_inner() {
             DeValue::String(typed) => self.text(typed.into_owned(), &span),
-            DeValue::Integer(integer) => {
-                match i64::from_str_radix(integer.as_str(), integer.radix()) {
-                    Ok(integer) => Value::Integer(integer),
-                    Err(_) => Value::Foreign("an integer beyond 64 bits"),
-                }
-            }
+            DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+                Ok(integer) => Value::Integer(integer),
+                Err(_) => Value::Foreign("an integer beyond 64 bits"),
+            },
             DeValue::Boolean(boolean) => Value::Boolean(boolean),
             DeValue::Float(_) => Value::Foreign("a number with a fraction"),
             DeValue::Datetime(when) => match (when.date, when.time) {
                 (Some(date), None) => Value::Date(date.year, date.month, date.day),
                 _ => Value::Foreign("a time of day"),
             },
-            DeValue::Array(items) => {
-                Value::Array(items.into_iter().map(|item| self.node(item)).collect())
-            }
+            DeValue::Array(items) => Value::Array(items.into_iter().map(|item| self.node(item)).collect()),
             DeValue::Table(table) => Value::Table(self.table(table)),
         };
-        Node {
-            value,
-            place: Place::File(span),
-        }
+        Node { value, place: Place::File(span) }
     }
 
     fn text(&mut self, typed: String, span: &Range<usize>) -> Value {
         match interpolate::fill(&typed, self.sources) {
             Ok(meaning) => Value::Text(Text { typed, meaning }),
             Err(unfilled) => {
-                self.problems.push(Problem::at(
-                    self.file,
-                    self.text,
-                    span,
-                    unfilled.problem,
-                    unfilled.remedy,
-                ));
+                self.problems.push(Problem::at(self.file, self.text, span, unfilled.problem, unfilled.remedy));
                 Value::Unfilled
             }
         }
@@ -195,30 +158,13 @@ impl Reader<'_> {
 pub(super) fn merge(defaults: &Table, own: &Table) -> Table {
     let mut merged: Table = defaults
         .iter()
-        .map(|(name, entry)| {
-            (
-                name.clone(),
-                Entry {
-                    key: inherited(&entry.key),
-                    node: inherit(&entry.node),
-                },
-            )
-        })
+        .map(|(name, entry)| (name.clone(), Entry { key: inherited(&entry.key), node: inherit(&entry.node) }))
         .collect();
     for (name, entry) in own {
-        let entry = match (
-            &entry.node.value,
-            defaults.get(name).map(|default| &default.node.value),
-        ) {
+        let entry = match (&entry.node.value, defaults.get(name).map(|default| &default.node.value)) {
             (Value::Table(own), Some(Value::Table(defaults))) => {
-                let node = Node {
-                    value: Value::Table(merge(defaults, own)),
-                    place: entry.node.place.clone(),
-                };
-                Entry {
-                    key: entry.key.clone(),
-                    node,
-                }
+                let node = Node { value: Value::Table(merge(defaults, own)), place: entry.node.place.clone() };
+                Entry { key: entry.key.clone(), node }
             }
             _ => entry.clone(),
         };
@@ -234,10 +180,7 @@ fn inherit(node: &Node) -> Node {
         Value::Table(table) => Value::Table(merge(table, &Table::new())),
         value => value.clone(),
     };
-    Node {
-        value,
-        place: inherited(&node.place),
-    }
+    Node { value, place: inherited(&node.place) }
 }
 
 fn inherited(place: &Place) -> Place {

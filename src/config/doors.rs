@@ -28,11 +28,7 @@ pub(super) struct Doors<'a> {
 impl Doors<'_> {
     /// Fills in the methods of every server. A server whose methods cannot be decided keeps none and has a problem.
     pub(super) fn resolve(&self, servers: &mut BTreeMap<Arc<str>, Said>) {
-        let inherited = servers
-            .values()
-            .any(|said| said.methods.is_none())
-            .then(|| self.inherited())
-            .flatten();
+        let inherited = servers.values().any(|said| said.methods.is_none()).then(|| self.inherited()).flatten();
         for (name, said) in servers.iter_mut() {
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
                 self.judge(name, said, &methods);
@@ -45,18 +41,12 @@ impl Doors<'_> {
 
     /// Whether a listener can be reached from other machines.
     fn is_open(&self) -> bool {
-        self.listen
-            .address
-            .iter()
-            .any(|address| !address.is_loopback())
+        self.listen.address.iter().any(|address| !address.is_loopback())
     }
 
     /// Whether clients elsewhere are told to come.
     fn is_public(&self) -> bool {
-        self.listen
-            .public_url
-            .as_ref()
-            .is_some_and(|url| !url.is_loopback())
+        self.listen.public_url.as_ref().is_some_and(|url| !url.is_loopback())
     }
 
     fn has_keys(&self) -> bool {
@@ -79,57 +69,36 @@ impl Doors<'_> {
             return Some(vec![Method::None]);
         };
         let place = self.auth.place.as_ref().or(self.listen_place.as_ref());
-        let mut remedy =
-            "write [auth] methods = [\"api_key\"]; [\"none\"] lets everybody in".to_owned();
+        let mut remedy = "write [auth] methods = [\"api_key\"]; [\"none\"] lets everybody in".to_owned();
         if !self.has_keys() {
             remedy.push_str("; ");
             remedy.push_str(KEY_REMEDY);
         }
-        self.report.problem(
-            place,
-            format!("{reason}, but `auth.methods` does not say who may come in"),
-            remedy,
-        );
+        self.report.problem(place, format!("{reason}, but `auth.methods` does not say who may come in"), remedy);
         None
     }
 
     /// Refuses methods that let nobody in, or everybody where an id in a URL would be all that protects a session.
     fn judge(&self, name: &str, said: &Said, methods: &[Method]) {
-        let place = if said.methods.is_some() {
-            said.places.auth.as_ref()
-        } else {
-            self.auth.place.as_ref()
-        };
+        let place = if said.methods.is_some() { said.places.auth.as_ref() } else { self.auth.place.as_ref() };
         if methods.contains(&Method::ApiKey) && !self.has_keys() {
-            self.report.problem(
-                place,
-                "`methods` asks for an API key, but no key is configured",
-                KEY_REMEDY,
-            );
+            self.report.problem(place, "`methods` asks for an API key, but no key is configured", KEY_REMEDY);
         }
         if methods.contains(&Method::None) && said.server.legacy_sse && self.is_open() {
-            let message =
-                format!("the server `{name}` would serve HTTP+SSE of 2024-11-05 to everybody");
-            let remedy = "its session id stands in a URL: ask for an API key, listen on localhost, or switch `legacy_sse` off";
-            self.report
-                .problem(said.places.legacy_sse.as_ref(), message, remedy);
+            let message = format!("the server `{name}` would serve HTTP+SSE of 2024-11-05 to everybody");
+            let remedy =
+                "its session id stands in a URL: ask for an API key, listen on localhost, or switch `legacy_sse` off";
+            self.report.problem(said.places.legacy_sse.as_ref(), message, remedy);
         }
     }
 
     /// Refuses keys that open servers there are not.
     fn check_openings(&self, servers: &BTreeMap<Arc<str>, Said>) {
         for (place, opened) in &self.auth.openings {
-            for name in opened
-                .iter()
-                .filter(|name| !servers.contains_key(name.as_str()))
-            {
+            for name in opened.iter().filter(|name| !servers.contains_key(name.as_str())) {
                 let near = suggest::nearest(name, servers.keys().map(AsRef::as_ref));
-                let remedy =
-                    near.map_or_else(String::new, |near| format!("did you mean `{near}`?"));
-                let message = format!(
-                    "this key opens the server `{}`, which does not exist",
-                    name.escape_debug()
-                );
+                let remedy = near.map_or_else(String::new, |near| format!("did you mean `{near}`?"));
+                let message = format!("this key opens the server `{}`, which does not exist", name.escape_debug());
                 self.report.problem(Some(place), message, remedy);
             }
         }
@@ -137,8 +106,7 @@ impl Doors<'_> {
 
     fn warn(&self, servers: &BTreeMap<Arc<str>, Said>) {
         if servers.is_empty() {
-            self.report
-                .warning("no server is configured: add a [servers.NAME] with its command");
+            self.report.warning("no server is configured: add a [servers.NAME] with its command");
         }
         self.warn_of_openness(servers);
         for (name, said) in servers {
@@ -149,13 +117,11 @@ impl Doors<'_> {
             }
         }
         self.warn_of_keys(servers);
-        let admin_open = self
-            .admin
-            .address
-            .as_ref()
-            .is_some_and(|address| !address.is_loopback());
+        let admin_open = self.admin.address.as_ref().is_some_and(|address| !address.is_loopback());
         if admin_open && self.admin.token.is_none() {
-            self.report.warning("admin.address is open to other machines without admin.token: they get health and nothing else");
+            self.report.warning(
+                "admin.address is open to other machines without admin.token: they get health and nothing else",
+            );
         }
     }
 
@@ -173,19 +139,10 @@ impl Doors<'_> {
             } else {
                 "everybody on this machine"
             };
-            self.report.warning(format!(
-                "no authentication: {reach} may use {}",
-                unguarded.join(", ")
-            ));
+            self.report.warning(format!("no authentication: {reach} may use {}", unguarded.join(", ")));
         }
-        let asks = servers
-            .values()
-            .any(|said| said.server.auth.methods.contains(&Method::ApiKey));
-        let encrypted = self
-            .listen
-            .public_url
-            .as_ref()
-            .is_some_and(|url| url.scheme == "https");
+        let asks = servers.values().any(|said| said.server.auth.methods.contains(&Method::ApiKey));
+        let encrypted = self.listen.public_url.as_ref().is_some_and(|url| url.scheme == "https");
         if asks && self.is_open() && !encrypted {
             self.report.warning(
                 "API keys travel in plain HTTP: put a TLS proxy in front and set listen.public_url to its https URL",
@@ -195,25 +152,14 @@ impl Doors<'_> {
 
     fn warn_of_keys(&self, servers: &BTreeMap<Arc<str>, Said>) {
         let keys = &self.auth.auth.keys;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |elapsed| elapsed.as_secs());
-        for (name, _) in keys
-            .iter()
-            .filter(|(_, key)| key.expires.is_some_and(|end| end <= now))
-        {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+        for (name, _) in keys.iter().filter(|(_, key)| key.expires.is_some_and(|end| end <= now)) {
             self.report.warning(format!("the key {name} has expired"));
         }
         for (name, said) in servers {
-            let opens =
-                |opened: &Vec<String>| opened.iter().any(|opened| opened.as_str() == name.as_ref());
+            let opens = |opened: &Vec<String>| opened.iter().any(|opened| opened.as_str() == name.as_ref());
             let asks = said.server.auth.methods.contains(&Method::ApiKey);
-            if asks
-                && self.has_keys()
-                && !keys
-                    .values()
-                    .any(|key| key.servers.as_ref().is_none_or(opens))
-            {
+            if asks && self.has_keys() && !keys.values().any(|key| key.servers.as_ref().is_none_or(opens)) {
                 self.report.warning(format!("{name}: no key opens it yet"));
             }
         }

@@ -16,10 +16,7 @@ use super::problem::Problem;
 pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let message = format!("the env file {} cannot be read: {error}", path.display());
-        vec![Problem::anywhere(
-            message,
-            "check `env_file` and its permissions",
-        )]
+        vec![Problem::anywhere(message, "check `env_file` and its permissions")]
     })?;
     let mut problems = Vec::new();
     let mut variables = BTreeMap::new();
@@ -33,31 +30,19 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, Vec<Problem>
                 variables.insert(name.to_owned(), value.to_owned());
             }
             None => {
-                let message = format!(
-                    "{}:{}: this line is no variable",
-                    path.display(),
-                    number + 1
-                );
+                let message = format!("{}:{}: this line is no variable", path.display(), number + 1);
                 problems.push(Problem::anywhere(message, "a line is NAME=value"));
             }
         }
     }
-    if problems.is_empty() {
-        Ok(variables)
-    } else {
-        Err(problems)
-    }
+    if problems.is_empty() { Ok(variables) } else { Err(problems) }
 }
 
 fn parse_line(line: &str) -> Option<(&str, &str)> {
     let line = line.strip_prefix("export ").map_or(line, str::trim_start);
     let (name, value) = line.split_once('=')?;
     let (name, value) = (name.trim_end(), value.trim_start());
-    let quoted = |quote: char| {
-        value
-            .strip_prefix(quote)
-            .and_then(|rest| rest.strip_suffix(quote))
-    };
+    let quoted = |quote: char| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
     let value = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
     (is_variable(name) && !value.contains('\0')).then_some((name, value))
 }
@@ -92,10 +77,7 @@ mod tests {
         let problems = read(&path).expect_err("two lines are wrong");
         let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(shown.len(), 2);
-        assert!(
-            shown[0].contains(":3:") && shown[1].contains(":6:"),
-            "{shown:?}"
-        );
+        assert!(shown[0].contains(":3:") && shown[1].contains(":6:"), "{shown:?}");
         assert!(!shown.concat().contains("secret"), "{shown:?}");
         std::fs::remove_file(&path).expect("the file is removed");
         assert_eq!(read(&path).expect_err("there is no file").len(), 1);

@@ -43,10 +43,7 @@ pub(super) fn fill(text: &str, sources: Sources<'_>) -> Result<String, Unfilled>
             rest = after;
         } else if let Some(after) = rest.strip_prefix('{') {
             let Some(end) = after.find('}') else {
-                return Err(unfilled(
-                    "a `${` is not closed",
-                    "add the `}`, or write `$${` for the two characters",
-                ));
+                return Err(unfilled("a `${` is not closed", "add the `}`, or write `$${` for the two characters"));
             };
             filled.push_str(&resolve(&after[..end], sources)?);
             rest = &after[end + 1..];
@@ -74,10 +71,7 @@ fn resolve(reference: &str, sources: Sources<'_>) -> Result<String, Unfilled> {
         ));
     }
     if default.is_some_and(|default| default.contains("${")) {
-        return Err(unfilled(
-            format!("the default of `{name}` holds another `${{`"),
-            "a default is plain text",
-        ));
+        return Err(unfilled(format!("the default of `{name}` holds another `${{`"), "a default is plain text"));
     }
     match ((sources.environment)(name), default) {
         (Some(value), None) => Ok(value),
@@ -99,23 +93,15 @@ pub(super) fn is_variable(name: &str) -> bool {
 /// Reads the file of a `${file:…}`.
 fn read(path: &str, base: &Path) -> Result<String, Unfilled> {
     if path.is_empty() {
-        return Err(unfilled(
-            "`${file:}` names no file",
-            "write the path behind the colon",
-        ));
+        return Err(unfilled("`${file:}` names no file", "write the path behind the colon"));
     }
     let whole = base.join(path);
     let failed = |reason: &dyn std::fmt::Display| {
-        unfilled(
-            format!("the file {} cannot be read: {reason}", whole.display()),
-            "check the path and its permissions",
-        )
+        unfilled(format!("the file {} cannot be read: {reason}", whole.display()), "check the path and its permissions")
     };
     let metadata = std::fs::metadata(&whole).map_err(|error| failed(&error))?;
     if metadata.len() > FILE_BYTES {
-        return Err(failed(&format_args!(
-            "it is larger than {FILE_BYTES} bytes"
-        )));
+        return Err(failed(&format_args!("it is larger than {FILE_BYTES} bytes")));
     }
     let mut text = std::fs::read_to_string(&whole).map_err(|error| failed(&error))?;
     if text.ends_with('\n') {
@@ -128,10 +114,7 @@ fn read(path: &str, base: &Path) -> Result<String, Unfilled> {
 }
 
 fn unfilled(problem: impl Into<String>, remedy: impl Into<String>) -> Unfilled {
-    Unfilled {
-        problem: problem.into(),
-        remedy: remedy.into(),
-    }
+    Unfilled { problem: problem.into(), remedy: remedy.into() }
 }
 
 #[cfg(test)]
@@ -147,14 +130,8 @@ mod tests {
             "TRICKY" => Some("a\"\n${NAME}".to_owned()),
             _ => None,
         };
-        fill(
-            text,
-            Sources {
-                environment: &environment,
-                base: Path::new("/nonexistent"),
-            },
-        )
-        .map_err(|unfilled| unfilled.problem)
+        fill(text, Sources { environment: &environment, base: Path::new("/nonexistent") })
+            .map_err(|unfilled| unfilled.problem)
     }
 
     #[test]

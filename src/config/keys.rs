@@ -31,31 +31,21 @@ pub(super) fn read(section: &mut Section<'_>) -> BTreeMap<Arc<str>, Said> {
     keys
 }
 
-pub(super) const NAME_REMEDY: &str =
-    "a name is up to 64 letters, digits and . _ @ -, the first a letter or a digit";
+pub(super) const NAME_REMEDY: &str = "a name is up to 64 letters, digits and . _ @ -, the first a letter or a digit";
 
 /// Whether a key may have this name. It stands in logs, so it is one plain word.
 pub(crate) fn is_key_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-'))
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-'))
 }
 
 fn read_key(mut section: Section<'_>) -> Option<Key> {
     let node = section.take("hash");
-    section.record(
-        "hash",
-        node,
-        node.map_or_else(String::new, |node| shown_hash(&node.value)),
-    );
+    section.record("hash", node, node.map_or_else(String::new, |node| shown_hash(&node.value)));
     let hash = match node {
         None => {
-            let refused = Refused::new(
-                "is missing",
-                "`gangway key new NAME` prints the table to paste",
-            );
+            let refused = Refused::new("is missing", "`gangway key new NAME` prints the table to paste");
             section.refuse("hash", section.place("hash").as_ref(), refused);
             None
         }
@@ -70,36 +60,25 @@ fn read_key(mut section: Section<'_>) -> Option<Key> {
     };
     let expires = optional(&mut section, "expires", |value| match value {
         Value::Date(year, month, day) => Ok(end_of_day(*year, *month, *day)),
-        other => Err(mismatch(
-            other,
-            "write a date without quotes, such as 2027-01-31",
-        )),
+        other => Err(mismatch(other, "write a date without quotes, such as 2027-01-31")),
     });
-    let servers = section
-        .place("servers")
-        .filter(|_| section.has("servers"))
-        .map(|place| {
-            let servers = section.list("servers", |name| Ok(name.to_owned()));
-            if servers.is_empty() {
-                section.refuse(
-                    "servers",
-                    Some(&place),
-                    Refused::new("opens no server", "name servers, or leave it out for all"),
-                );
-            }
-            servers
-        });
+    let servers = section.place("servers").filter(|_| section.has("servers")).map(|place| {
+        let servers = section.list("servers", |name| Ok(name.to_owned()));
+        if servers.is_empty() {
+            section.refuse(
+                "servers",
+                Some(&place),
+                Refused::new("opens no server", "name servers, or leave it out for all"),
+            );
+        }
+        servers
+    });
     section.declare("servers");
     let sessions = optional(&mut section, "sessions", |value| match whole(value, 0)? {
         0 => Ok(usize::MAX),
         count => Ok(count as usize),
     });
-    hash.map(|hash| Key {
-        hash,
-        expires,
-        servers,
-        sessions,
-    })
+    hash.map(|hash| Key { hash, expires, servers, sessions })
 }
 
 /// Reads a key that has no default.
@@ -108,13 +87,9 @@ fn optional<T>(
     key: &'static str,
     convert: impl Fn(&Value) -> Result<T, Refused>,
 ) -> Option<T> {
-    let node = section
-        .take(key)
-        .filter(|node| !matches!(node.value, Value::Unfilled))?;
+    let node = section.take(key).filter(|node| !matches!(node.value, Value::Unfilled))?;
     section.record(key, Some(node), shown(&node.value));
-    convert(&node.value)
-        .map_err(|refused| section.refuse(key, Some(&node.place), refused))
-        .ok()
+    convert(&node.value).map_err(|refused| section.refuse(key, Some(&node.place), refused)).ok()
 }
 
 /// Enough of a hash to tell keys apart.
@@ -133,18 +108,12 @@ fn shown_hash(value: &Value) -> String {
 /// What is wrong; the text never stands in it.
 pub(super) fn parse_hash(text: &str) -> Result<[u8; 32], Refused> {
     if text.starts_with("gangway_") {
-        let remedy = "a file holds only its hash: make a new key with `gangway key new NAME`, this one was written down";
+        let remedy =
+            "a file holds only its hash: make a new key with `gangway key new NAME`, this one was written down";
         return Err(Refused::new("holds the key itself", remedy));
     }
-    let digits = text
-        .strip_prefix("sha256:")
-        .filter(|digits| digits.len() == 64 && digits.is_ascii());
-    let refused = || {
-        Refused::new(
-            "is not sha256: and 64 hexadecimal digits",
-            "`gangway key new NAME` prints one",
-        )
-    };
+    let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.is_ascii());
+    let refused = || Refused::new("is not sha256: and 64 hexadecimal digits", "`gangway key new NAME` prints one");
     let digits = digits.ok_or_else(refused)?;
     let mut hash = [0; 32];
     for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
@@ -159,16 +128,9 @@ pub(super) fn parse_hash(text: &str) -> Result<[u8; 32], Refused> {
 fn end_of_day(year: u16, month: u8, day: u8) -> u64 {
     // Days since 1970-01-01 in the Gregorian calendar, with years that start in March so that the leap day comes last.
     let (year, month, day) = (i64::from(year), i64::from(month), i64::from(day));
-    let (year, month) = if month <= 2 {
-        (year - 1, month + 9)
-    } else {
-        (year, month - 3)
-    };
-    let days = year * 365 + year.div_euclid(4) - year.div_euclid(100)
-        + year.div_euclid(400)
-        + (153 * month + 2) / 5
-        + day
-        - 1;
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+    let days =
+        year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (153 * month + 2) / 5 + day - 1;
     u64::try_from((days - 719_468 + 1) * 86_400).unwrap_or(0)
 }
 
@@ -180,17 +142,10 @@ pub(super) fn join(
 ) -> BTreeMap<Arc<str>, Key> {
     let mut keys = filed;
     for (name, said) in said {
-        let same = keys
-            .iter()
-            .find(|(_, other)| other.hash == said.key.hash)
-            .map(|(name, _)| name.clone());
+        let same = keys.iter().find(|(_, other)| other.hash == said.key.hash).map(|(name, _)| name.clone());
         if let Some(other) = same.filter(|other| *other != name) {
             let message = format!("the keys `{name}` and `{other}` are one key");
-            report.problem(
-                Some(&said.place),
-                message,
-                "make a key for each name: a caller has one name",
-            );
+            report.problem(Some(&said.place), message, "make a key for each name: a caller has one name");
         }
         if keys.contains_key(&name) {
             let message = format!("the key `{name}` stands in the keys file too");

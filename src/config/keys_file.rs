@@ -41,34 +41,19 @@ pub fn read_keys_file(path: &Path) -> Result<BTreeMap<Arc<str>, Key>, Problems> 
 /// Adds the key of one line.
 fn add_line(keys: &mut BTreeMap<Arc<str>, Key>, line: &str) -> Result<(), Refused> {
     let words = line.split_once([' ', '\t']);
-    let (name, hash) =
-        words.ok_or_else(|| Refused::new("has one word", "a line is NAME sha256:…"))?;
+    let (name, hash) = words.ok_or_else(|| Refused::new("has one word", "a line is NAME sha256:…"))?;
     if !is_key_name(name) {
         return Err(Refused::new("starts with no name for a key", NAME_REMEDY));
     }
     let hash = parse_hash(hash.trim_start())?;
     if keys.contains_key(name) {
-        return Err(Refused::new(
-            "has a name that stands above",
-            "every key has a name of its own",
-        ));
+        return Err(Refused::new("has a name that stands above", "every key has a name of its own"));
     }
     if let Some((other, _)) = keys.iter().find(|(_, key)| key.hash == hash) {
         let problem = format!("gives `{name}` the key of `{other}`");
-        return Err(Refused::new(
-            problem,
-            "make a key for each name: a caller has one name",
-        ));
+        return Err(Refused::new(problem, "make a key for each name: a caller has one name"));
     }
-    keys.insert(
-        Arc::from(name),
-        Key {
-            hash,
-            expires: None,
-            servers: None,
-            sessions: None,
-        },
-    );
+    keys.insert(Arc::from(name), Key { hash, expires: None, servers: None, sessions: None });
     Ok(())
 }
 
@@ -79,31 +64,15 @@ mod tests {
     #[test]
     fn a_keys_file_is_read_and_every_wrong_line_reported() {
         let path = std::env::temp_dir().join(format!("gangway-keys-{}", std::process::id()));
-        let good = format!(
-            "# people\n\nalice sha256:{}\nbob\tsha256:{}\n",
-            "01".repeat(32),
-            "02".repeat(32)
-        );
+        let good = format!("# people\n\nalice sha256:{}\nbob\tsha256:{}\n", "01".repeat(32), "02".repeat(32));
         std::fs::write(&path, &good).expect("the file is written");
         let keys = read_keys_file(&path).expect("the keys are read");
-        assert_eq!(
-            keys.keys().map(AsRef::as_ref).collect::<Vec<_>>(),
-            ["alice", "bob"]
-        );
-        let bad = format!(
-            "{good}alice sha256:{}\ncarol sha256:{}\nword\n-x sha256:00\n",
-            "03".repeat(32),
-            "02".repeat(32)
-        );
+        assert_eq!(keys.keys().map(AsRef::as_ref).collect::<Vec<_>>(), ["alice", "bob"]);
+        let bad =
+            format!("{good}alice sha256:{}\ncarol sha256:{}\nword\n-x sha256:00\n", "03".repeat(32), "02".repeat(32));
         std::fs::write(&path, bad).expect("the file is written");
         let problems = read_keys_file(&path).expect_err("four lines are wrong");
-        assert_eq!(
-            problems
-                .iter()
-                .filter_map(|p| p.position())
-                .collect::<Vec<_>>(),
-            [(5, 1), (6, 1), (7, 1), (8, 1)]
-        );
+        assert_eq!(problems.iter().filter_map(|p| p.position()).collect::<Vec<_>>(), [(5, 1), (6, 1), (7, 1), (8, 1)]);
         std::fs::remove_file(&path).expect("the file is removed");
         assert!(read_keys_file(&path).is_err());
     }

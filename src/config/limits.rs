@@ -28,10 +28,7 @@ pub(super) fn read(mut section: Section<'_>) -> Limits {
         connection_age: section.time_or_off("connection_age", "off"),
     };
     if memory.is_some_and(|memory| memory < limits.body_bytes as u64) {
-        let refused = Refused::new(
-            "is less than one body (`limits.body_bytes`)",
-            "raise it, or lower the other",
-        );
+        let refused = Refused::new("is less than one body (`limits.body_bytes`)", "raise it, or lower the other");
         section.refuse("memory", section.place("memory").as_ref(), refused);
     }
     limits
@@ -68,10 +65,8 @@ pub(super) fn read_replay(mut section: Section<'_>) -> Replay {
         total: section.size("total", "64MiB", 1 << 10),
     };
     if replay.bytes > replay.total {
-        let refused = Refused::new(
-            "is more than `replay.total`, which holds every stream",
-            "lower it, or raise the other",
-        );
+        let refused =
+            Refused::new("is more than `replay.total`, which holds every stream", "lower it, or raise the other");
         let key = "bytes";
         section.refuse(key, section.place(key).as_ref(), refused);
     }

@@ -28,11 +28,7 @@ pub(super) fn read(mut section: Section<'_>) -> Listen {
 fn addresses(section: &mut Section<'_>) -> Vec<Address> {
     const KEY: &str = "address";
     let node = section.take(KEY);
-    section.record(
-        KEY,
-        node,
-        node.map_or_else(|| format!("[\"{ADDRESS}\"]"), |node| shown(&node.value)),
-    );
+    section.record(KEY, node, node.map_or_else(|| format!("[\"{ADDRESS}\"]"), |node| shown(&node.value)));
     let base = section.report.base;
     let parse = |text: &str| Address::parse(text, base);
     let default = || vec![parse(ADDRESS).expect("the default address is valid")];
@@ -44,11 +40,7 @@ fn addresses(section: &mut Section<'_>) -> Vec<Address> {
         Value::Text(_) => section.items(KEY, std::slice::from_ref(node), parse),
         Value::Unfilled => return default(),
         other => {
-            section.refuse(
-                KEY,
-                Some(&node.place),
-                mismatch(other, "write \"host:port\", or an array of those"),
-            );
+            section.refuse(KEY, Some(&node.place), mismatch(other, "write \"host:port\", or an array of those"));
             return default();
         }
     };
@@ -60,11 +52,7 @@ fn addresses(section: &mut Section<'_>) -> Vec<Address> {
 fn refuse_repeated(section: &Section<'_>, node: &Node, addresses: &[Address]) {
     if matches!(&node.value, Value::Array(items) if items.is_empty()) {
         let remedy = format!("write at least one address, such as [\"{ADDRESS}\"]");
-        section.refuse(
-            "address",
-            Some(&node.place),
-            Refused::new("is empty", remedy),
-        );
+        section.refuse("address", Some(&node.place), Refused::new("is empty", remedy));
     }
     for (at, address) in addresses.iter().enumerate() {
         let chosen_by_system = matches!(address, Address::Tcp { port: 0, .. });
@@ -84,32 +72,20 @@ pub(super) fn read_admin(mut section: Section<'_>, listen: &[Address]) -> Admin 
         "" => Err(Refused::new("is empty", "write \"off\" to switch it off")),
         text => Address::parse(text, base).map(Some),
     });
-    if let Some(taken) = address
-        .as_ref()
-        .filter(|address| listen.iter().any(|other| overlap(other, address)))
-    {
-        let refused = Refused::new(
-            format!("is {taken}, which [listen] uses already"),
-            "give it a port of its own",
-        );
+    if let Some(taken) = address.as_ref().filter(|address| listen.iter().any(|other| overlap(other, address))) {
+        let refused = Refused::new(format!("is {taken}, which [listen] uses already"), "give it a port of its own");
         section.refuse("address", section.place("address").as_ref(), refused);
     }
     let node = section.take("token");
-    section.record(
-        "token",
-        node,
-        node.map_or_else(|| "\"\"".to_owned(), |node| shown_secret(&node.value)),
-    );
-    let token = node
-        .filter(|node| !matches!(node.value, Value::Unfilled))
-        .and_then(|node| match text(&node.value) {
-            Ok("") => None,
-            Ok(token) => Some(token.to_owned()),
-            Err(refused) => {
-                section.refuse("token", Some(&node.place), refused);
-                None
-            }
-        });
+    section.record("token", node, node.map_or_else(|| "\"\"".to_owned(), |node| shown_secret(&node.value)));
+    let token = node.filter(|node| !matches!(node.value, Value::Unfilled)).and_then(|node| match text(&node.value) {
+        Ok("") => None,
+        Ok(token) => Some(token.to_owned()),
+        Err(refused) => {
+            section.refuse("token", Some(&node.place), refused);
+            None
+        }
+    });
     Admin { address, token }
 }
 
@@ -118,8 +94,7 @@ fn overlap(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::Tcp { port: 0, .. }, _) | (_, Address::Tcp { port: 0, .. }) => false,
         (Address::Tcp { host: a, port: x }, Address::Tcp { host: b, port: y }) => {
-            let localhost =
-                |name: &str, other: &str| name == "localhost" && is_loopback_host(other);
+            let localhost = |name: &str, other: &str| name == "localhost" && is_loopback_host(other);
             x == y && (a == b || localhost(a, b) || localhost(b, a))
         }
         (a, b) => a == b,

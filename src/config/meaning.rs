@@ -104,10 +104,7 @@ impl fmt::Debug for Admin {
     /// Everything but the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let token = self.token.as_ref().map(|_| "(hidden)");
-        f.debug_struct("Admin")
-            .field("address", &self.address)
-            .field("token", &token)
-            .finish()
+        f.debug_struct("Admin").field("address", &self.address).field("token", &token).finish()
     }
 }
 

@@ -21,12 +21,7 @@ fn share(machine: u64, group: Option<u64>) -> u64 {
 /// The machine's memory in bytes.
 fn machine() -> u64 {
     // SAFETY: sysconf takes a number and returns one; it touches no memory of ours.
-    let (pages, page) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let bytes = u64::try_from(pages).ok().zip(u64::try_from(page).ok());
     // A system that cannot say is taken to have room for the most.
     bytes.map_or(MOST * 4, |(pages, page)| pages.saturating_mul(page))
@@ -42,10 +37,7 @@ fn group_limit(groups: &str, mount: &Path) -> Option<u64> {
         let (controllers, path) = (fields.next()?, fields.next()?);
         let (root, file) = if controllers.is_empty() {
             (mount.to_path_buf(), "memory.max")
-        } else if controllers
-            .split(',')
-            .any(|controller| controller == "memory")
-        {
+        } else if controllers.split(',').any(|controller| controller == "memory") {
             (mount.join("memory"), "memory.limit_in_bytes")
         } else {
             return None;
@@ -59,9 +51,7 @@ fn least_limit(root: &Path, path: &str, file: &str) -> Option<u64> {
     let mut group: PathBuf = root.join(path.trim_start_matches('/'));
     let mut least = None;
     loop {
-        let limit = std::fs::read_to_string(group.join(file))
-            .ok()
-            .and_then(|text| text.trim().parse::<u64>().ok());
+        let limit = std::fs::read_to_string(group.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
         least = least.into_iter().chain(limit).min();
         if group == root || !group.pop() {
             return least;
@@ -90,8 +80,7 @@ mod tests {
         let mount = std::env::temp_dir().join(format!("gangway-memory-{}", std::process::id()));
         let write = |path: &str, text: &str| {
             let file = mount.join(path);
-            std::fs::create_dir_all(file.parent().expect("a file has a folder"))
-                .expect("the folder is made");
+            std::fs::create_dir_all(file.parent().expect("a file has a folder")).expect("the folder is made");
             std::fs::write(file, text).expect("the file is written");
         };
         write("a/memory.max", "1073741824\n");
@@ -100,10 +89,7 @@ mod tests {
         write("memory/memory.limit_in_bytes", "536870912\n");
         assert_eq!(group_limit("0::/a/b\n", &mount), Some(1 << 30));
         assert_eq!(group_limit("0::/a/b/gone\n", &mount), Some(1 << 30));
-        assert_eq!(
-            group_limit("3:cpu,memory:/c\n2:cpu:/x\n", &mount),
-            Some(512 << 20)
-        );
+        assert_eq!(group_limit("3:cpu,memory:/c\n2:cpu:/x\n", &mount), Some(512 << 20));
         assert_eq!(group_limit("0::/\n", Path::new("/nonexistent")), None);
         std::fs::remove_dir_all(&mount).expect("the folder is removed");
     }

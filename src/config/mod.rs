@@ -52,9 +52,9 @@ use section::Section;
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
-    Access, Address, Admin, Auth, Breaker, Config, Drain, Key, Limits, Listen, LogFormat, LogLevel,
-    Method, Metrics, Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Server, ServerAuth,
-    Sessions, Streams, Telemetry, Timeouts,
+    Access, Address, Admin, Auth, Breaker, Config, Drain, Key, Limits, Listen, LogFormat, LogLevel, Method, Metrics,
+    Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Server, ServerAuth, Sessions, Streams, Telemetry,
+    Timeouts,
 };
 pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};
@@ -62,12 +62,8 @@ pub use routes::check_server_name;
 pub use run::{RUN_KEY, RunOptions};
 
 /// Names other programs give the table of servers.
-const ALIASES: &[(&str, &str)] = &[
-    ("server", "servers"),
-    ("mcpServers", "servers"),
-    ("mcp_servers", "servers"),
-    ("backends", "servers"),
-];
+const ALIASES: &[(&str, &str)] =
+    &[("server", "servers"), ("mcpServers", "servers"), ("mcp_servers", "servers"), ("backends", "servers")];
 
 /// A configuration without problems.
 #[derive(Clone, Debug)]
@@ -86,10 +82,7 @@ pub struct Loaded {
 /// The file cannot be read, or everything that is wrong with it.
 pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Problems> {
     let unreadable = |error: std::io::Error| {
-        let message = format!(
-            "the configuration file {} cannot be read: {error}",
-            path.display()
-        );
+        let message = format!("the configuration file {} cannot be read: {error}", path.display());
         Problem::anywhere(message, "check the path and its permissions")
     };
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -97,9 +90,7 @@ pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result
     let base = whole.parent().unwrap_or(&whole);
     let mut loaded = parse(&text, &path.display().to_string(), base, environment)?;
     if rustix::process::geteuid().is_root() {
-        loaded.warnings.push(
-            "running as root: so does every child; give the gateway a user of its own".to_owned(),
-        );
+        loaded.warnings.push("running as root: so does every child; give the gateway a user of its own".to_owned());
     }
     Ok(loaded)
 }
@@ -120,23 +111,13 @@ pub fn parse(
 }
 
 /// Turns a document into its meaning.
-fn assemble(
-    document: &Table,
-    file: &str,
-    text: &str,
-    base: &Path,
-    found: Vec<Problem>,
-) -> Result<Loaded, Problems> {
+fn assemble(document: &Table, file: &str, text: &str, base: &Path, found: Vec<Problem>) -> Result<Loaded, Problems> {
     let report = Report::new(file, text, base, found);
     let config = read(&report, document);
     let findings = report.finish();
     match Problems::from_found(findings.problems) {
         Some(problems) => Err(problems),
-        None => Ok(Loaded {
-            config,
-            warnings: findings.warnings,
-            effective: findings.effective,
-        }),
+        None => Ok(Loaded { config, warnings: findings.warnings, effective: findings.effective }),
     }
 }
 
@@ -155,30 +136,9 @@ fn read(report: &Report<'_>, document: &Table) -> Config {
     let mut servers = read_servers(report, &mut root);
     let telemetry = telemetry::read(root.table("telemetry"));
     routes::check(report, &servers);
-    Doors {
-        report,
-        listen: &listen,
-        listen_place,
-        admin: &admin,
-        auth: &auth,
-    }
-    .resolve(&mut servers);
-    let servers = servers
-        .into_iter()
-        .map(|(name, said)| (name, Arc::new(said.server)))
-        .collect();
-    Config {
-        listen,
-        admin,
-        auth: auth.auth,
-        limits,
-        sessions,
-        streams,
-        replay,
-        drain,
-        servers,
-        telemetry,
-    }
+    Doors { report, listen: &listen, listen_place, admin: &admin, auth: &auth }.resolve(&mut servers);
+    let servers = servers.into_iter().map(|(name, said)| (name, Arc::new(said.server))).collect();
+    Config { listen, admin, auth: auth.auth, limits, sessions, streams, replay, drain, servers, telemetry }
 }
 
 /// Reads `[server_defaults]` and every `[servers.NAME]`.
@@ -187,12 +147,7 @@ fn read_servers(report: &Report<'_>, root: &mut Section<'_>) -> BTreeMap<Arc<str
     let node = root.take("server_defaults");
     let place = root.place("server_defaults");
     let defaults = root.table_of("server_defaults", node).unwrap_or(&empty);
-    server::check_defaults(Section::new(
-        report,
-        "server_defaults",
-        Some(defaults),
-        place,
-    ));
+    server::check_defaults(Section::new(report, "server_defaults", Some(defaults), place));
     let node = root.take("servers");
     let Some(tables) = root.table_of("servers", node) else {
         return BTreeMap::new();
@@ -205,11 +160,7 @@ fn read_servers(report: &Report<'_>, root: &mut Section<'_>) -> BTreeMap<Arc<str
         }
         let Value::Table(own) = &entry.node.value else {
             let message = format!("`servers.{}` is no table", name.escape_debug());
-            report.problem(
-                Some(&entry.key),
-                message,
-                "write [servers.NAME] and the keys below it",
-            );
+            report.problem(Some(&entry.key), message, "write [servers.NAME] and the keys below it");
             continue;
         };
         let merged = document::merge(defaults, own);

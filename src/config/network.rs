@@ -19,14 +19,9 @@ impl Network {
     /// What is wrong, and what to write instead.
     pub(super) fn parse(text: &str) -> Result<Self, Refused> {
         let refused = || {
-            Refused::new(
-                "has an entry that is not an address range",
-                "write it as \"10.0.0.0/8\" or \"2001:db8::/32\"",
-            )
+            Refused::new("has an entry that is not an address range", "write it as \"10.0.0.0/8\" or \"2001:db8::/32\"")
         };
-        let (address, prefix) = text
-            .split_once('/')
-            .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| refused())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix: u8 = prefix.map_or(Ok(bits), str::parse).map_err(|_| refused())?;
@@ -36,10 +31,7 @@ impl Network {
         let start = first(address, prefix);
         if start != address {
             let remedy = format!("did you mean \"{start}/{prefix}\"?");
-            return Err(Refused::new(
-                "has an entry whose address does not start its range",
-                remedy,
-            ));
+            return Err(Refused::new("has an entry whose address does not start its range", remedy));
         }
         Ok(Self { address, prefix })
     }
@@ -50,15 +42,11 @@ fn first(address: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match address {
         IpAddr::V4(address) => {
-            let mask = u32::MAX
-                .checked_shl(32u32.saturating_sub(prefix))
-                .unwrap_or(0);
+            let mask = u32::MAX.checked_shl(32u32.saturating_sub(prefix)).unwrap_or(0);
             IpAddr::V4((u32::from(address) & mask).into())
         }
         IpAddr::V6(address) => {
-            let mask = u128::MAX
-                .checked_shl(128u32.saturating_sub(prefix))
-                .unwrap_or(0);
+            let mask = u128::MAX.checked_shl(128u32.saturating_sub(prefix)).unwrap_or(0);
             IpAddr::V6((u128::from(address) & mask).into())
         }
     }
@@ -90,25 +78,13 @@ mod tests {
             ("::1", "::1", true),
         ] {
             let network = Network::parse(range).expect(range);
-            assert_eq!(
-                network.contains(address.parse().expect(address)),
-                inside,
-                "{range} {address}"
-            );
+            assert_eq!(network.contains(address.parse().expect(address)), inside, "{range} {address}");
         }
     }
 
     #[test]
     fn what_is_no_range_is_refused() {
-        for text in [
-            "",
-            "10.0.0.0/33",
-            "::/129",
-            "10.0.0.0/-1",
-            "10.0.0/8",
-            "localhost",
-            "10.0.0.0/",
-        ] {
+        for text in ["", "10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0/8", "localhost", "10.0.0.0/"] {
             assert!(Network::parse(text).is_err(), "{text}");
         }
         let refused = Network::parse("10.1.2.3/8").expect_err("host bits");

@@ -13,20 +13,12 @@ pub(super) fn unpinned<'a>(command: &str, args: &'a [String]) -> Option<&'a str>
     let package = package(args, flags)?;
     let elsewhere = package.starts_with(['.', '/', '~']) || package.contains(':');
     let version = if python {
-        package
-            .split_once("==")
-            .or_else(|| package.split_once('@'))
-            .map(|(_, version)| version)
+        package.split_once("==").or_else(|| package.split_once('@')).map(|(_, version)| version)
     } else {
         // The first character may be the @ of a scope.
-        package
-            .char_indices()
-            .skip(1)
-            .find(|(_, c)| *c == '@')
-            .map(|(at, _)| &package[at + 1..])
+        package.char_indices().skip(1).find(|(_, c)| *c == '@').map(|(at, _)| &package[at + 1..])
     };
-    let pinned = version
-        .is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit() || c == 'v'));
+    let pinned = version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit() || c == 'v'));
     (!elsewhere && !pinned).then_some(package)
 }
 
@@ -58,10 +50,7 @@ mod tests {
     #[test]
     fn versions_are_recognised() {
         for (line, expected) in [
-            (
-                "npx -y @modelcontextprotocol/server-everything",
-                Some("@modelcontextprotocol/server-everything"),
-            ),
+            ("npx -y @modelcontextprotocol/server-everything", Some("@modelcontextprotocol/server-everything")),
             ("npx -y @modelcontextprotocol/server-everything@2.0.0", None),
             ("npx -y @scope/name@latest", Some("@scope/name@latest")),
             ("npx mcp-remote@^1", Some("mcp-remote@^1")),

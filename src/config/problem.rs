@@ -37,11 +37,7 @@ pub struct Problems(Vec<Problem>);
 impl Problem {
     /// A problem of something that stands in no file, such as a command-line flag.
     pub(super) fn anywhere(message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            location: None,
-            message: message.into(),
-            remedy: remedy.into(),
-        }
+        Self { location: None, message: message.into(), remedy: remedy.into() }
     }
 
     /// A problem at a byte range of a file's text.
@@ -53,11 +49,7 @@ impl Problem {
         remedy: impl Into<String>,
     ) -> Self {
         let location = Some(Location::of(file, text, span));
-        Self {
-            location,
-            message: message.into(),
-            remedy: remedy.into(),
-        }
+        Self { location, message: message.into(), remedy: remedy.into() }
     }
 
     /// What is wrong, without place and remedy.
@@ -75,9 +67,7 @@ impl Problem {
     /// Line and column, both counted from 1, where the problem stands in a file.
     #[must_use]
     pub fn position(&self) -> Option<(usize, usize)> {
-        self.location
-            .as_ref()
-            .map(|location| (location.line, location.column))
+        self.location.as_ref().map(|location| (location.line, location.column))
     }
 }
 
@@ -89,19 +79,13 @@ impl Location {
         let end = floor_boundary(text, span.end).clamp(start, line_end);
         let line_text = text[line_start..line_end].trim_end_matches('\r');
         let shown = secret::mask_line(&text[..line_start], line_text);
-        let visible = text
-            .get(line_start..end)
-            .is_some_and(|lead| shown.starts_with(lead));
+        let visible = text.get(line_start..end).is_some_and(|lead| shown.starts_with(lead));
         Self {
             file: file.to_owned(),
             line: text[..line_start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
             text: shown,
-            width: if visible {
-                text[start..end].chars().count().max(1)
-            } else {
-                0
-            },
+            width: if visible { text[start..end].chars().count().max(1) } else { 0 },
         }
     }
 }
@@ -120,11 +104,7 @@ impl Problems {
     pub(super) fn from_found(mut found: Vec<Problem>) -> Option<Self> {
         found.sort_by(|a, b| a.location.cmp(&b.location));
         found.dedup();
-        if found.is_empty() {
-            None
-        } else {
-            Some(Self(found))
-        }
+        if found.is_empty() { None } else { Some(Self(found)) }
     }
 
     /// Every problem, in the order of the file.
@@ -142,11 +122,7 @@ impl From<Problem> for Problems {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(location) = &self.location {
-            write!(
-                f,
-                "{}:{}:{}: ",
-                location.file, location.line, location.column
-            )?;
+            write!(f, "{}:{}:{}: ", location.file, location.line, location.column)?;
         }
         f.write_str(&self.message)?;
         if let Some(location) = &self.location {
@@ -173,11 +149,7 @@ impl Location {
             return Ok(());
         }
         // A tab stays a tab, or the caret would stand elsewhere than the character.
-        let lead: String = shown
-            .chars()
-            .take(self.column - 1)
-            .map(|c| if c == '\t' { c } else { ' ' })
-            .collect();
+        let lead: String = shown.chars().take(self.column - 1).map(|c| if c == '\t' { c } else { ' ' }).collect();
         let caret = "^".repeat(self.width.min(length + 1 - self.column));
         write!(f, "\n  {:width$} | {lead}{caret}", "", width = number.len())
     }
@@ -206,13 +178,7 @@ mod tests {
     fn the_caret_stands_below_what_is_wrong() {
         let text = "[listen]\n\tädress = 3\n";
         let start = text.find("ädress").expect("the key is there");
-        let problem = Problem::at(
-            "a.toml",
-            text,
-            &(start..start + "ädress".len()),
-            "unknown key",
-            "did you mean it?",
-        );
+        let problem = Problem::at("a.toml", text, &(start..start + "ädress".len()), "unknown key", "did you mean it?");
         assert_eq!(
             problem.to_string(),
             "a.toml:2:2: unknown key\n  2 | \tädress = 3\n    | \t^^^^^^\n  did you mean it?"
@@ -230,23 +196,11 @@ mod tests {
     #[test]
     fn problems_come_in_the_order_of_the_file_and_once() {
         let text = "a = 1\nb = 2\n";
-        let at = |offset: usize| {
-            Problem::at(
-                "a.toml",
-                text,
-                &(offset..offset + 1),
-                format!("at {offset}"),
-                "",
-            )
-        };
+        let at = |offset: usize| Problem::at("a.toml", text, &(offset..offset + 1), format!("at {offset}"), "");
         let problems = Problems::from_found(vec![at(6), at(0), at(6)]).expect("there are problems");
         let messages: Vec<&str> = problems.iter().map(Problem::message).collect();
         assert_eq!(messages, ["at 0", "at 6"]);
-        assert!(
-            problems
-                .to_string()
-                .ends_with("2 problems in the configuration")
-        );
+        assert!(problems.to_string().ends_with("2 problems in the configuration"));
         assert!(Problems::from_found(Vec::new()).is_none());
     }
 
@@ -256,10 +210,7 @@ mod tests {
         let start = text.find("GITHUB").expect("the key is there");
         let shown = Problem::at("a.toml", text, &(start..start + 4), "odd", "").to_string();
         assert!(!shown.contains("ghp_secret"), "{shown}");
-        assert!(
-            shown.ends_with("| GITHUB_TOKEN = (hidden)\n    | ^^^^"),
-            "{shown}"
-        );
+        assert!(shown.ends_with("| GITHUB_TOKEN = (hidden)\n    | ^^^^"), "{shown}");
         let start = text.find("\"ghp").expect("the value is there");
         let shown = Problem::at("a.toml", text, &(start..text.len()), "odd", "").to_string();
         assert!(shown.ends_with("| GITHUB_TOKEN = (hidden)"), "{shown}");

@@ -74,12 +74,7 @@ pub(super) struct Findings {
 
 impl<'a> Report<'a> {
     /// Starts a report on `text`, which `file` names.
-    pub(super) fn new(
-        file: &'a str,
-        text: &'a str,
-        base: &'a Path,
-        problems: Vec<Problem>,
-    ) -> Self {
+    pub(super) fn new(file: &'a str, text: &'a str, base: &'a Path, problems: Vec<Problem>) -> Self {
         Self {
             file,
             text,
@@ -91,16 +86,9 @@ impl<'a> Report<'a> {
     }
 
     /// Notes a problem at a place.
-    pub(super) fn problem(
-        &self,
-        place: Option<&Place>,
-        message: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
+    pub(super) fn problem(&self, place: Option<&Place>, message: impl Into<String>, remedy: impl Into<String>) {
         let problem = match place {
-            Some(Place::File(span) | Place::Defaults(span)) => {
-                Problem::at(self.file, self.text, span, message, remedy)
-            }
+            Some(Place::File(span) | Place::Defaults(span)) => Problem::at(self.file, self.text, span, message, remedy),
             Some(Place::Flag(_)) | None => Problem::anywhere(message, remedy),
         };
         self.add(problem);
@@ -118,9 +106,7 @@ impl<'a> Report<'a> {
 
     /// Notes a value in effect.
     pub(super) fn effective(&self, key: String, value: String, origin: Origin) {
-        self.effective
-            .borrow_mut()
-            .push(Effective { key, value, origin });
+        self.effective.borrow_mut().push(Effective { key, value, origin });
     }
 
     /// Ends the report.
@@ -140,10 +126,7 @@ pub(super) fn shown(value: &Value) -> String {
         Value::Integer(integer) => integer.to_string(),
         Value::Boolean(boolean) => boolean.to_string(),
         Value::Date(year, month, day) => format!("{year:04}-{month:02}-{day:02}"),
-        Value::Array(items) => format!(
-            "[{}]",
-            items.iter().map(shown_item).collect::<Vec<_>>().join(", ")
-        ),
+        Value::Array(items) => format!("[{}]", items.iter().map(shown_item).collect::<Vec<_>>().join(", ")),
         Value::Table(table) if table.is_empty() => "{}".to_owned(),
         Value::Table(table) => format!("{{ {} }}", shown_table(table)),
         Value::Foreign(_) | Value::Unfilled => "?".to_owned(),
@@ -155,28 +138,20 @@ fn shown_item(node: &Node) -> String {
 }
 
 fn shown_table(table: &Table) -> String {
-    table
-        .iter()
-        .map(|(key, entry)| format!("{key} = {}", shown(&entry.node.value)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    table.iter().map(|(key, entry)| format!("{key} = {}", shown(&entry.node.value))).collect::<Vec<_>>().join(", ")
 }
 
 /// A secret as it may be shown: nothing at all, a bare reference, or that it is hidden.
 pub(super) fn shown_secret(value: &Value) -> String {
     match value {
-        Value::Text(text) if text.typed.is_empty() || is_bare_reference(&text.typed) => {
-            quoted(&text.typed)
-        }
+        Value::Text(text) if text.typed.is_empty() || is_bare_reference(&text.typed) => quoted(&text.typed),
         _ => HIDDEN.to_owned(),
     }
 }
 
 /// Whether a string is one `${…}` without default, so that it says where a secret is and nothing about it.
 fn is_bare_reference(typed: &str) -> bool {
-    let inner = typed
-        .strip_prefix("${")
-        .and_then(|rest| rest.strip_suffix('}'));
+    let inner = typed.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inner.is_some_and(|inner| !inner.contains(['}', '$']) && !inner.contains(":-"))
 }
 

@@ -21,11 +21,7 @@ pub fn check_server_name(name: &str) -> Result<(), &'static str> {
     if RESERVED.contains(&name) {
         return Err("is a word of Gangway's own routes");
     }
-    if name.is_empty()
-        || name.len() > 32
-        || !name.starts_with(plain)
-        || !name.chars().all(|c| plain(c) || c == '-')
-    {
+    if name.is_empty() || name.len() > 32 || !name.starts_with(plain) || !name.chars().all(|c| plain(c) || c == '-') {
         return Err("is no name for a server: up to 32 of a-z, 0-9 and -, the first no -");
     }
     Ok(())
@@ -37,8 +33,7 @@ pub(super) fn check(report: &Report<'_>, servers: &BTreeMap<Arc<str>, Said>) {
     for (name, said) in servers {
         for path in said.server.paths() {
             if OWN_PATHS.contains(&path.as_str()) {
-                let message =
-                    format!("the server `{name}` would answer at {path}, which is Gangway's own");
+                let message = format!("the server `{name}` would answer at {path}, which is Gangway's own");
                 report.problem(said.places.path.as_ref(), message, "give it another `path`");
             } else if let Some(other) = taken.insert(path.clone(), name.clone()) {
                 let message = match other == *name {
@@ -47,7 +42,8 @@ pub(super) fn check(report: &Report<'_>, servers: &BTreeMap<Arc<str>, Said>) {
                         format!("the servers `{other}` and `{name}` would both answer at {path}")
                     }
                 };
-                let remedy = "give each a `path` of its own; `legacy_sse` adds the same path ending in sse and in messages";
+                let remedy =
+                    "give each a `path` of its own; `legacy_sse` adds the same path ending in sse and in messages";
                 report.problem(said.places.path.as_ref(), message, remedy);
             }
         }
@@ -63,21 +59,9 @@ mod tests {
         for name in ["a", "0", "files", "my-server-2", "a--b-", &"a".repeat(32)] {
             assert_eq!(check_server_name(name), Ok(()), "{name}");
         }
-        for name in [
-            "",
-            "-a",
-            "A",
-            "a_b",
-            "a.b",
-            "é",
-            "mcp",
-            "sse",
-            "messages",
-            "livez",
-            "readyz",
-            "metrics",
-            &"a".repeat(33),
-        ] {
+        for name in
+            ["", "-a", "A", "a_b", "a.b", "é", "mcp", "sse", "messages", "livez", "readyz", "metrics", &"a".repeat(33)]
+        {
             assert!(check_server_name(name).is_err(), "{name}");
         }
     }

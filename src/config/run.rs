@@ -70,41 +70,20 @@ fn document(options: &RunOptions) -> Table {
     let text = |flag, text: &str| Entry::flag(flag, Value::plain(text));
     let mut server = Table::new();
     server.insert("command".to_owned(), text("CMD", &options.command));
-    server.insert(
-        "args".to_owned(),
-        Entry::flag("ARG", array("ARG", options.args.iter().map(String::as_str))),
-    );
+    server.insert("args".to_owned(), Entry::flag("ARG", array("ARG", options.args.iter().map(String::as_str))));
     server.insert("path".to_owned(), text("CMD", "/mcp"));
-    let variables: BTreeMap<_, _> = options
-        .env
-        .iter()
-        .map(|(name, value)| (name.clone(), text("--env", value)))
-        .collect();
-    server.insert(
-        "env".to_owned(),
-        Entry::flag("--env", Value::Table(variables)),
-    );
+    let variables: BTreeMap<_, _> =
+        options.env.iter().map(|(name, value)| (name.clone(), text("--env", value))).collect();
+    server.insert("env".to_owned(), Entry::flag("--env", Value::Table(variables)));
     let mut document = Table::new();
-    document.insert(
-        "servers".to_owned(),
-        within("--name", &options.name, Value::Table(server)),
-    );
+    document.insert("servers".to_owned(), within("--name", &options.name, Value::Table(server)));
     if let Some(address) = &options.listen {
-        document.insert(
-            "listen".to_owned(),
-            within("--listen", "address", Value::plain(address)),
-        );
+        document.insert("listen".to_owned(), within("--listen", "address", Value::plain(address)));
     }
     let admin = options.admin.as_deref().unwrap_or("off");
-    document.insert(
-        "admin".to_owned(),
-        within("--admin", "address", Value::plain(admin)),
-    );
+    document.insert("admin".to_owned(), within("--admin", "address", Value::plain(admin)));
     if let Some(auth) = auth(options) {
-        document.insert(
-            "auth".to_owned(),
-            Entry::flag("--no-auth", Value::Table(auth)),
-        );
+        document.insert("auth".to_owned(), Entry::flag("--no-auth", Value::Table(auth)));
     }
     document
 }
@@ -117,20 +96,11 @@ fn auth(options: &RunOptions) -> Option<Table> {
     } else if let Some(hash) = &options.key_hash {
         let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut key = Table::new();
-        key.insert(
-            "hash".to_owned(),
-            Entry::flag("--listen", Value::plain(format!("sha256:{digits}"))),
-        );
+        key.insert("hash".to_owned(), Entry::flag("--listen", Value::plain(format!("sha256:{digits}"))));
         // The sessions of the one who started `run` are not capped per caller.
-        key.insert(
-            "sessions".to_owned(),
-            Entry::flag("--listen", Value::Integer(0)),
-        );
+        key.insert("sessions".to_owned(), Entry::flag("--listen", Value::Integer(0)));
         auth.insert("methods".to_owned(), methods("api_key"));
-        auth.insert(
-            "keys".to_owned(),
-            within("--listen", RUN_KEY, Value::Table(key)),
-        );
+        auth.insert("keys".to_owned(), within("--listen", RUN_KEY, Value::Table(key)));
     } else {
         return None;
     }
@@ -139,16 +109,10 @@ fn auth(options: &RunOptions) -> Option<Table> {
 
 /// A table with one entry.
 fn within(flag: &'static str, key: &str, value: Value) -> Entry {
-    Entry::flag(
-        flag,
-        Value::Table(Table::from([(key.to_owned(), Entry::flag(flag, value))])),
-    )
+    Entry::flag(flag, Value::Table(Table::from([(key.to_owned(), Entry::flag(flag, value))])))
 }
 
 fn array<'a>(flag: &'static str, items: impl IntoIterator<Item = &'a str>) -> Value {
-    let node = |item| Node {
-        value: Value::plain(item),
-        place: Place::Flag(flag),
-    };
+    let node = |item| Node { value: Value::plain(item), place: Place::Flag(flag) };
     Value::Array(items.into_iter().map(node).collect())
 }

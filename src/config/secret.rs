@@ -4,16 +4,7 @@
 pub(super) const HIDDEN: &str = "(hidden)";
 
 /// Words in a name that say that its value is a secret.
-const WORDS: [&str; 8] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "credential",
-    "authorization",
-    "api-key",
-    "apikey",
-];
+const WORDS: [&str; 8] = ["token", "secret", "password", "passwd", "credential", "authorization", "api-key", "apikey"];
 
 /// Whether a key, a variable or a flag of this name holds a secret.
 pub(super) fn is_secret_name(name: &str) -> bool {
@@ -30,21 +21,10 @@ pub(super) fn mask_line(before: &str, line: &str) -> String {
         return line.to_owned();
     }
     let Some((key, _)) = line.split_once('=') else {
-        return if in_environment(before) || line.contains("gangway_") {
-            HIDDEN.to_owned()
-        } else {
-            line.to_owned()
-        };
+        return if in_environment(before) || line.contains("gangway_") { HIDDEN.to_owned() } else { line.to_owned() };
     };
-    let name = key
-        .trim()
-        .rsplit('.')
-        .next()
-        .unwrap_or("")
-        .trim_matches(['"', '\'', ' ']);
-    let inline = ["env =", "env=", "token", "Token", "TOKEN", "gangway_"]
-        .iter()
-        .any(|word| line.contains(word));
+    let name = key.trim().rsplit('.').next().unwrap_or("").trim_matches(['"', '\'', ' ']);
+    let inline = ["env =", "env=", "token", "Token", "TOKEN", "gangway_"].iter().any(|word| line.contains(word));
     let dotted = key.split('.').any(|part| part.trim() == "env");
     if is_secret_name(name) || name == "env" || inline || dotted || in_environment(before) {
         format!("{key}= {HIDDEN}")
@@ -55,16 +35,10 @@ pub(super) fn mask_line(before: &str, line: &str) -> String {
 
 /// Whether the last table header in `before` opens an `env` table.
 fn in_environment(before: &str) -> bool {
-    let header = before
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| line.starts_with('['));
+    let header = before.lines().rev().map(str::trim).find(|line| line.starts_with('['));
     header.is_some_and(|line| {
         let path = line.trim_start_matches('[').split(']').next().unwrap_or("");
-        path.rsplit('.')
-            .next()
-            .is_some_and(|last| last.trim() == "env")
+        path.rsplit('.').next().is_some_and(|last| last.trim() == "env")
     })
 }
 
@@ -79,8 +53,7 @@ pub(super) fn mask_arguments(arguments: &[String]) -> Vec<String> {
             Some((name, _)) if is_secret_name(name) => format!("{name}={HIDDEN}"),
             _ => argument.clone(),
         });
-        hide_next =
-            flag && !argument.contains('=') && is_secret_name(argument.trim_start_matches('-'));
+        hide_next = flag && !argument.contains('=') && is_secret_name(argument.trim_start_matches('-'));
     }
     shown
 }
@@ -104,32 +77,15 @@ mod tests {
             ("", "servers.a.env.API_KEY = 's3'", true),
             ("", "admin = { address = \"off\", token = \"s3\" }", true),
         ] {
-            assert_eq!(
-                !mask_line(before, line).contains("s3"),
-                masked,
-                "{before}{line}"
-            );
+            assert_eq!(!mask_line(before, line).contains("s3"), masked, "{before}{line}");
         }
     }
 
     #[test]
     fn arguments_with_secrets_are_masked() {
-        let arguments = [
-            "-y",
-            "server",
-            "--api-key",
-            "s1",
-            "--token=s2",
-            "PASSWORD=s3",
-            "--keyboard",
-            "x",
-            "--key",
-            "-v",
-        ];
+        let arguments =
+            ["-y", "server", "--api-key", "s1", "--token=s2", "PASSWORD=s3", "--keyboard", "x", "--key", "-v"];
         let shown = mask_arguments(&arguments.map(str::to_owned)).join(" ");
-        assert_eq!(
-            shown,
-            "-y server --api-key (hidden) --token=(hidden) PASSWORD=(hidden) --keyboard x --key -v"
-        );
+        assert_eq!(shown, "-y server --api-key (hidden) --token=(hidden) PASSWORD=(hidden) --keyboard x --key -v");
     }
 }

@@ -26,20 +26,8 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// Starts reading a table.
-    pub(super) fn new(
-        report: &'a Report<'a>,
-        path: &str,
-        table: Option<&'a Table>,
-        place: Option<Place>,
-    ) -> Self {
-        Self {
-            report,
-            path: path.to_owned(),
-            table,
-            place,
-            known: Vec::new(),
-            aliases: &[],
-        }
+    pub(super) fn new(report: &'a Report<'a>, path: &str, table: Option<&'a Table>, place: Option<Place>) -> Self {
+        Self { report, path: path.to_owned(), table, place, known: Vec::new(), aliases: &[] }
     }
 
     /// Adds names that are suggested for unknown keys however far they are from each other.
@@ -51,9 +39,7 @@ impl<'a> Section<'a> {
     /// The value of a key, which is known from now on.
     pub(super) fn take(&mut self, key: &'static str) -> Option<&'a Node> {
         self.known.push(key);
-        self.table
-            .and_then(|table| table.get(key))
-            .map(|entry| &entry.node)
+        self.table.and_then(|table| table.get(key)).map(|entry| &entry.node)
     }
 
     /// Where the table's header stands.
@@ -73,19 +59,13 @@ impl<'a> Section<'a> {
 
     /// The whole name of a key of this table.
     pub(super) fn name(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// Where the value of `key` stands, else the table's header.
     pub(super) fn place(&self, key: &str) -> Option<Place> {
         let entry = self.table.and_then(|table| table.get(key));
-        entry
-            .map(|entry| entry.node.place.clone())
-            .or_else(|| self.place.clone())
+        entry.map(|entry| entry.node.place.clone()).or_else(|| self.place.clone())
     }
 
     /// Reports a problem of `key` at `place`. What `[server_defaults]` says is reported where that table is read
@@ -96,8 +76,7 @@ impl<'a> Section<'a> {
             Some(Place::Flag(flag)) => (*flag).to_owned(),
             _ => format!("`{}`", self.name(key)),
         };
-        self.report
-            .problem(place, format!("{name} {}", refused.problem), refused.remedy);
+        self.report.problem(place, format!("{name} {}", refused.problem), refused.remedy);
     }
 
     /// Records the value of `key` in effect.
@@ -114,21 +93,15 @@ impl<'a> Section<'a> {
         convert: impl Fn(&Value) -> Result<T, Refused>,
     ) -> T {
         let node = self.take(key);
-        self.record(
-            key,
-            node,
-            report::shown(node.map_or(default, |node| &node.value)),
-        );
-        let outcome = node
-            .filter(|node| !matches!(node.value, Value::Unfilled))
-            .map(|node| (convert(&node.value), node));
+        self.record(key, node, report::shown(node.map_or(default, |node| &node.value)));
+        let outcome =
+            node.filter(|node| !matches!(node.value, Value::Unfilled)).map(|node| (convert(&node.value), node));
         match outcome {
             Some((Ok(value), _)) => return value,
             Some((Err(refused), node)) => self.refuse(key, Some(&node.place), refused),
             None => {}
         }
-        convert(default)
-            .unwrap_or_else(|refused| unreachable!("the default of {key} {}", refused.problem))
+        convert(default).unwrap_or_else(|refused| unreachable!("the default of {key} {}", refused.problem))
     }
 
     /// Reads `true` or `false`.
@@ -141,9 +114,7 @@ impl<'a> Section<'a> {
 
     /// Reads a whole number that is at least `least`.
     pub(super) fn count(&mut self, key: &'static str, default: u32, least: u32) -> u32 {
-        self.value(key, &Value::Integer(default.into()), |value| {
-            whole(value, least)
-        })
+        self.value(key, &Value::Integer(default.into()), |value| whole(value, least))
     }
 
     /// Reads a whole number of which `0` means no limit.
@@ -159,53 +130,33 @@ impl<'a> Section<'a> {
 
     /// Reads a time that may be zero.
     pub(super) fn time(&mut self, key: &'static str, default: &str) -> Duration {
-        self.value(key, &Value::plain(default), |value| {
-            match time_or_off(value)? {
-                Some(time) => Ok(time),
-                None => Err(Refused::new(
-                    "cannot be switched off",
-                    "write a time such as \"30s\"",
-                )),
-            }
+        self.value(key, &Value::plain(default), |value| match time_or_off(value)? {
+            Some(time) => Ok(time),
+            None => Err(Refused::new("cannot be switched off", "write a time such as \"30s\"")),
         })
     }
 
     /// Reads a time that is not zero.
     pub(super) fn time_above_zero(&mut self, key: &'static str, default: &str) -> Duration {
-        self.value(key, &Value::plain(default), |value| {
-            match time_or_off(value)? {
-                Some(time) if !time.is_zero() => Ok(time),
-                _ => Err(Refused::new(
-                    "must be longer than nothing",
-                    "write a time such as \"30s\"",
-                )),
-            }
+        self.value(key, &Value::plain(default), |value| match time_or_off(value)? {
+            Some(time) if !time.is_zero() => Ok(time),
+            _ => Err(Refused::new("must be longer than nothing", "write a time such as \"30s\"")),
         })
     }
 
     /// Reads a time that `"off"` or `0` switches off.
     pub(super) fn time_or_off(&mut self, key: &'static str, default: &str) -> Option<Duration> {
-        self.value(key, &Value::plain(default), |value| {
-            match time_or_off(value)? {
-                Some(time) if time.is_zero() => Err(Refused::new(
-                    "leaves no time at all",
-                    "write \"off\" to switch it off",
-                )),
-                time => Ok(time),
+        self.value(key, &Value::plain(default), |value| match time_or_off(value)? {
+            Some(time) if time.is_zero() => {
+                Err(Refused::new("leaves no time at all", "write \"off\" to switch it off"))
             }
+            time => Ok(time),
         })
     }
 
     /// Reads one word of several.
-    pub(super) fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        default: &str,
-        choices: &[(&str, T)],
-    ) -> T {
-        self.value(key, &Value::plain(default), |value| {
-            pick(text(value)?, choices)
-        })
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: &str, choices: &[(&str, T)]) -> T {
+        self.value(key, &Value::plain(default), |value| pick(text(value)?, choices))
     }
 
     /// Reads a string that is parsed by `parse`; empty is `None`.
@@ -222,43 +173,23 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a list of strings, each parsed by `parse`; what is refused is reported at its item and left out.
-    pub(super) fn list<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl Fn(&str) -> Result<T, Refused>,
-    ) -> Vec<T> {
+    pub(super) fn list<T>(&mut self, key: &'static str, parse: impl Fn(&str) -> Result<T, Refused>) -> Vec<T> {
         let node = self.take(key);
-        self.record(
-            key,
-            node,
-            node.map_or_else(|| "[]".to_owned(), |node| report::shown(&node.value)),
-        );
+        self.record(key, node, node.map_or_else(|| "[]".to_owned(), |node| report::shown(&node.value)));
         match node.map(|node| (&node.value, node)) {
             None | Some((Value::Unfilled, _)) => Vec::new(),
             Some((Value::Array(items), _)) => self.items(key, items, parse),
             Some((other, node)) => {
-                self.refuse(
-                    key,
-                    Some(&node.place),
-                    mismatch(other, "write an array of strings: [\"…\", \"…\"]"),
-                );
+                self.refuse(key, Some(&node.place), mismatch(other, "write an array of strings: [\"…\", \"…\"]"));
                 Vec::new()
             }
         }
     }
 
     /// Parses the items of a list.
-    pub(super) fn items<T>(
-        &self,
-        key: &str,
-        items: &[Node],
-        parse: impl Fn(&str) -> Result<T, Refused>,
-    ) -> Vec<T> {
+    pub(super) fn items<T>(&self, key: &str, items: &[Node], parse: impl Fn(&str) -> Result<T, Refused>) -> Vec<T> {
         let mut parsed = Vec::with_capacity(items.len());
-        for item in items
-            .iter()
-            .filter(|item| !matches!(item.value, Value::Unfilled))
-        {
+        for item in items.iter().filter(|item| !matches!(item.value, Value::Unfilled)) {
             match text(&item.value).and_then(&parse) {
                 Ok(value) => parsed.push(value),
                 Err(refused) => self.refuse(key, Some(&item.place), refused),
@@ -271,12 +202,7 @@ impl<'a> Section<'a> {
     pub(super) fn table(&mut self, key: &'static str) -> Section<'a> {
         let place = self.place(key);
         let node = self.take(key);
-        Section::new(
-            self.report,
-            &self.name(key),
-            self.table_of(key, node),
-            place,
-        )
+        Section::new(self.report, &self.name(key), self.table_of(key, node), place)
     }
 
     /// Starts reading each table of a table of tables, with its name.
@@ -288,12 +214,7 @@ impl<'a> Section<'a> {
         for (name, entry) in tables {
             let section = Section::new(self.report, &path, None, None);
             let table = section.table_of(name, Some(&entry.node));
-            let named = Section::new(
-                self.report,
-                &section.name(name),
-                table,
-                Some(entry.key.clone()),
-            );
+            let named = Section::new(self.report, &section.name(name), table, Some(entry.key.clone()));
             drop(section);
             if table.is_some() {
                 sections.push((name.as_str(), named));
@@ -308,22 +229,14 @@ impl<'a> Section<'a> {
             (Value::Table(table), _) => Some(table),
             (other, place) => {
                 let header = self.name(key);
-                self.refuse(
-                    key,
-                    Some(place),
-                    mismatch(other, format!("write a table: [{header}]")),
-                );
+                self.refuse(key, Some(place), mismatch(other, format!("write a table: [{header}]")));
                 None
             }
         }
     }
 
     fn suggestion(&self, unknown: &str) -> String {
-        let alias = self
-            .aliases
-            .iter()
-            .find(|(alias, _)| *alias == unknown)
-            .map(|(_, ours)| *ours);
+        let alias = self.aliases.iter().find(|(alias, _)| *alias == unknown).map(|(_, ours)| *ours);
         match alias.or_else(|| suggest::nearest(unknown, self.known.iter().copied())) {
             Some(known) => format!("did you mean `{known}`?"),
             None if self.known.len() <= 12 => {
@@ -345,8 +258,7 @@ impl Drop for Section<'_> {
                 "" => format!("unknown table or key `{key}`"),
                 path => format!("unknown key `{key}` in [{path}]"),
             };
-            self.report
-                .problem(Some(&entry.key), message, self.suggestion(key));
+            self.report.problem(Some(&entry.key), message, self.suggestion(key));
         }
     }
 }

@@ -27,11 +27,8 @@ pub(super) struct Places {
 
 /// Reads a server's table, `[server_defaults]` merged in; `single` says that there is no other server.
 pub(super) fn read(name: &str, mut section: Section<'_>, single: bool) -> Said {
-    let places = Places {
-        path: section.place("path"),
-        auth: section.place("auth"),
-        legacy_sse: section.place("legacy_sse"),
-    };
+    let places =
+        Places { path: section.place("path"), auth: section.place("auth"), legacy_sse: section.place("legacy_sse") };
     let (command, args) = child::program(&mut section);
     let path = section.value("path", &Value::plain(format!("/{name}/mcp")), |value| {
         let path = text(value)?;
@@ -43,16 +40,7 @@ pub(super) fn read(name: &str, mut section: Section<'_>, single: bool) -> Said {
         Err(Refused::new("is no path", remedy))
     });
     let (server, methods) = read_shared(&mut section, single);
-    Said {
-        server: Server {
-            command,
-            args,
-            path,
-            ..server
-        },
-        methods,
-        places,
-    }
+    Said { server: Server { command, args, path, ..server }, methods, places }
 }
 
 /// Reads `[server_defaults]` on its own, so that what is wrong in it is reported once and even without servers.
@@ -77,11 +65,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         env_pass: section.list("env_pass", child::variable_name),
         env_inherit: false,
         path: String::new(),
-        required: if required.unwrap_or(single) {
-            Required::Yes
-        } else {
-            Required::No
-        },
+        required: if required.unwrap_or(single) { Required::Yes } else { Required::No },
         check_on_start: section.boolean("check_on_start", true),
         mode: section.choice("mode", "session", &[("session", Mode::Session)]),
         legacy_sse: section.boolean("legacy_sse", false),
@@ -91,14 +75,8 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         line_bytes: section.size("line_bytes", "32MiB", 1 << 10),
         queue: queue(section.table("queue")),
         breaker: breaker(section.table("breaker")),
-        auth: ServerAuth {
-            methods: Vec::new(),
-        },
-        sandbox_scope: section.table("sandbox").choice(
-            "scope",
-            "auto",
-            &[("auto", true), ("off", false)],
-        ),
+        auth: ServerAuth { methods: Vec::new() },
+        sandbox_scope: section.table("sandbox").choice("scope", "auto", &[("auto", true), ("off", false)]),
     };
     (server, auth::read_server(section.table("auth")))
 }
@@ -107,10 +85,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
 fn required(section: &mut Section<'_>) -> Option<bool> {
     section.value("required", &Value::plain("auto"), |value| match value {
         Value::Boolean(boolean) => Ok(Some(*boolean)),
-        Value::Text(text) => pick(
-            &text.meaning,
-            &[("auto", None), ("true", Some(true)), ("false", Some(false))],
-        ),
+        Value::Text(text) => pick(&text.meaning, &[("auto", None), ("true", Some(true)), ("false", Some(false))]),
         other => Err(mismatch(other, "write \"auto\", true or false")),
     })
 }
@@ -123,13 +98,8 @@ fn pool(mut section: Section<'_>) -> Pool {
     };
     if pool.max_size.is_some_and(|most| most < pool.min_idle) {
         // Where one of the two comes from [server_defaults], the server's own is the one that is wrong.
-        let own = |key: &&str| {
-            section.has(key) && !matches!(section.place(key), Some(Place::Defaults(_)))
-        };
-        let key = ["min_idle", "max_size"]
-            .into_iter()
-            .find(own)
-            .unwrap_or("min_idle");
+        let own = |key: &&str| section.has(key) && !matches!(section.place(key), Some(Place::Defaults(_)));
+        let key = ["min_idle", "max_size"].into_iter().find(own).unwrap_or("min_idle");
         let refused = Refused::new(
             "asks for more spares than children (`min_idle` above `max_size`)",
             "lower `min_idle`, or raise `max_size`",
@@ -162,10 +132,7 @@ fn breaker(mut section: Section<'_>) -> Breaker {
         0 => u32::MAX,
         failures => failures,
     };
-    Breaker {
-        failures,
-        backoff_max: section.time_above_zero("backoff_max", "30s"),
-    }
+    Breaker { failures, backoff_max: section.time_above_zero("backoff_max", "30s") }
 }
 
 impl Server {

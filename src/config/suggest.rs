@@ -4,10 +4,7 @@
 ///
 /// Near enough is at most one edit for each three characters of the longer name (a swap of neighbours is one edit),
 /// not counting case and the choice between `-` and `_`.
-pub(super) fn nearest<'a>(
-    unknown: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = fold(unknown);
     known
         .into_iter()

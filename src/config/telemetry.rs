@@ -20,31 +20,14 @@ pub(super) fn read(mut section: Section<'_>) -> Telemetry {
     let format = log.choice(
         "format",
         "auto",
-        &[
-            ("auto", LogFormat::Auto),
-            ("text", LogFormat::Text),
-            ("json", LogFormat::Json),
-        ],
+        &[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)],
     );
-    let access = log.choice(
-        "access",
-        "all",
-        &[
-            ("all", Access::All),
-            ("errors", Access::Errors),
-            ("off", Access::Off),
-        ],
-    );
+    let access = log.choice("access", "all", &[("all", Access::All), ("errors", Access::Errors), ("off", Access::Off)]);
     drop(log);
     let mut metrics = section.table("metrics");
     let metrics = Metrics {
         tools: metrics.boolean("tools", true),
         max_tools: metrics.limit("max_tools", 50).unwrap_or(usize::MAX),
     };
-    Telemetry {
-        level,
-        format,
-        access,
-        metrics,
-    }
+    Telemetry { level, format, access, metrics }
 }

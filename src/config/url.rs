@@ -12,11 +12,7 @@ pub(super) struct Bracketed<'a>(pub(super) &'a str);
 
 impl fmt::Display for Bracketed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.contains(':') {
-            write!(f, "[{}]", self.0)
-        } else {
-            f.write_str(self.0)
-        }
+        if self.0.contains(':') { write!(f, "[{}]", self.0) } else { f.write_str(self.0) }
     }
 }
 
@@ -33,30 +29,18 @@ impl PublicUrl {
     /// What is wrong, and what to write instead.
     pub(super) fn parse(text: &str) -> Result<Self, Refused> {
         let form = "write what clients type, such as \"https://mcp.example.com\"";
-        let (scheme, rest) =
-            split_scheme(text).ok_or_else(|| Refused::new("is no http or https URL", form))?;
+        let (scheme, rest) = split_scheme(text).ok_or_else(|| Refused::new("is no http or https URL", form))?;
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         if rest.contains(['?', '#', '@', ' ', '\\']) {
-            return Err(Refused::new(
-                "has a query, a fragment, a user or a space",
-                form,
-            ));
+            return Err(Refused::new("has a query, a fragment, a user or a space", form));
         }
-        let (host, port) = split_authority(authority)
-            .ok_or_else(|| Refused::new("has no valid host and port", form))?;
+        let (host, port) =
+            split_authority(authority).ok_or_else(|| Refused::new("has no valid host and port", form))?;
         let path = path.trim_end_matches('/');
         if !path.is_empty() && !is_path(path) {
-            return Err(Refused::new(
-                "has a path with an empty, dotted or encoded part",
-                form,
-            ));
+            return Err(Refused::new("has a path with an empty, dotted or encoded part", form));
         }
-        Ok(Self {
-            scheme,
-            host,
-            port,
-            path: path.to_owned(),
-        })
+        Ok(Self { scheme, host, port, path: path.to_owned() })
     }
 }
 
@@ -84,16 +68,8 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
         _ => (authority, None),
     };
     let host = match host.strip_prefix('[') {
-        Some(inner) => inner
-            .strip_suffix(']')?
-            .parse::<Ipv6Addr>()
-            .ok()?
-            .to_string(),
-        None if host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_ipv4())
-            || is_host_name(host) =>
-        {
+        Some(inner) => inner.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?.to_string(),
+        None if host.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4()) || is_host_name(host) => {
             host.to_ascii_lowercase()
         }
         None => return None,
@@ -106,8 +82,7 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
 pub(super) fn is_path(path: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '~' | '-');
     path.strip_prefix('/').is_some_and(|rest| {
-        rest.split('/')
-            .all(|part| part.starts_with(plain) && part.chars().all(|c| plain(c) || c == '.'))
+        rest.split('/').all(|part| part.starts_with(plain) && part.chars().all(|c| plain(c) || c == '.'))
     })
 }
 
@@ -127,17 +102,13 @@ pub(super) fn parse_allowed_host(text: &str) -> Result<String, Refused> {
 /// Parses an entry of `allowed_origins`. The port a scheme implies is dropped, as browsers do (RFC 6454, 6.2).
 pub(super) fn parse_origin(text: &str) -> Result<String, Refused> {
     let refused = || {
-        let remedy =
-            "write scheme://host[:port] without a path, such as \"https://app.example.com\"";
+        let remedy = "write scheme://host[:port] without a path, such as \"https://app.example.com\"";
         Refused::new("has an entry that is not an origin", remedy)
     };
     let (scheme, authority) = text.split_once("://").ok_or_else(refused)?;
     let scheme = scheme.to_ascii_lowercase();
     let starts = scheme.starts_with(|c: char| c.is_ascii_lowercase());
-    if !starts
-        || !scheme
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
+    if !starts || !scheme.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
     {
         return Err(refused());
     }
@@ -163,25 +134,14 @@ mod tests {
         for (text, expected) in [
             ("https://mcp.example.com", "https://mcp.example.com"),
             ("https://mcp.example.com/", "https://mcp.example.com"),
-            (
-                "HTTPS://MCP.example.com:8443/tools/",
-                "https://mcp.example.com:8443/tools",
-            ),
+            ("HTTPS://MCP.example.com:8443/tools/", "https://mcp.example.com:8443/tools"),
             ("http://127.0.0.1:80/a/b", "http://127.0.0.1:80/a/b"),
             ("http://[::1]:8080", "http://[::1]:8080"),
         ] {
             assert_eq!(PublicUrl::parse(text).expect(text).to_string(), expected);
         }
-        assert!(
-            PublicUrl::parse("http://localhost")
-                .expect("a URL")
-                .is_loopback()
-        );
-        assert!(
-            !PublicUrl::parse("http://example.com")
-                .expect("a URL")
-                .is_loopback()
-        );
+        assert!(PublicUrl::parse("http://localhost").expect("a URL").is_loopback());
+        assert!(!PublicUrl::parse("http://example.com").expect("a URL").is_loopback());
     }
 
     #[test]
@@ -207,10 +167,7 @@ mod tests {
     fn origins_are_normalised() {
         for (text, expected) in [
             ("https://App.Example.com", Some("https://app.example.com")),
-            (
-                "https://app.example.com:443",
-                Some("https://app.example.com"),
-            ),
+            ("https://app.example.com:443", Some("https://app.example.com")),
             ("http://localhost:5173", Some("http://localhost:5173")),
             ("vscode-webview://abc", Some("vscode-webview://abc")),
             ("http://[::1]:1", Some("http://[::1]:1")),
@@ -226,19 +183,8 @@ mod tests {
 
     #[test]
     fn allowed_hosts_are_plain_names() {
-        assert_eq!(
-            parse_allowed_host("MCP.example.com").as_deref(),
-            Ok("mcp.example.com")
-        );
-        for text in [
-            "",
-            "*",
-            "*.example.com",
-            "example.com:80",
-            "https://example.com",
-            "10.0.0.1",
-            "::1",
-        ] {
+        assert_eq!(parse_allowed_host("MCP.example.com").as_deref(), Ok("mcp.example.com"));
+        for text in ["", "*", "*.example.com", "example.com:80", "https://example.com", "10.0.0.1", "::1"] {
             assert!(parse_allowed_host(text).is_err(), "{text}");
         }
     }
@@ -248,19 +194,7 @@ mod tests {
         for path in ["/mcp", "/a/mcp", "/a-b_c~d/v1.2"] {
             assert!(is_path(path), "{path}");
         }
-        for path in [
-            "",
-            "/",
-            "mcp",
-            "/a/",
-            "/a//b",
-            "/.",
-            "/a/..",
-            "/.well-known/x",
-            "/a%20b",
-            "/a b",
-            "/a?b",
-        ] {
+        for path in ["", "/", "mcp", "/a/", "/a//b", "/.", "/a/..", "/.well-known/x", "/a%20b", "/a b", "/a?b"] {
             assert!(!is_path(path), "{path}");
         }
     }

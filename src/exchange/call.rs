@@ -35,7 +35,8 @@ impl Call {
             .map(|task| task.into_owned().into_boxed_str());
         let clock = Clock::new(account.started());
         Call { id, post, task, account, clock, _in_flight: in_flight }
-    }}
+    }
+}
 
 /// The two clocks of a call: one that progress winds up again, one that nothing does. Both stand
 /// still while the child waits for the client.
@@ -64,7 +65,9 @@ impl Clock {
     /// Whether either ran out.
     #[must_use]
     pub fn is_over(&self, now: Instant, timeouts: &Timeouts) -> bool {
-        let passed = |since: Instant, limit: Option<Duration>| limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit);
+        let passed = |since: Instant, limit: Option<Duration>| {
+            limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
+        };
         passed(self.idle_since, timeouts.call_idle) || passed(self.running_since, timeouts.call_total)
     }
 }

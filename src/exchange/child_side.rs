@@ -8,9 +8,9 @@ use tokio::sync::watch;
 
 use crate::exchange::ask::Via;
 use crate::exchange::call::Call;
+use crate::exchange::handshake::settled_revision;
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Delivered, Post, Reply};
-use crate::exchange::handshake::settled_revision;
 use crate::exchange::route::{Candidate, Matter, Target, choose};
 use crate::exchange::session::{Phase, Session, outcome_of};
 use crate::mcp::ids::Id;
@@ -122,7 +122,8 @@ impl Session {
             Answer::Message(message) if message.kind() == Kind::Result => settled_revision(message),
             _ => None,
         };
-        let refused = matches!(&answer, Answer::Message(message) if message.kind() == Kind::Result) && revision.is_none();
+        let refused =
+            matches!(&answer, Answer::Message(message) if message.kind() == Kind::Result) && revision.is_none();
         if let Some(revision) = revision {
             self.admit(revision);
         }
@@ -246,7 +247,11 @@ impl Session {
         let (mut ways, named) = {
             let state = self.state();
             let named = task.and_then(|task| {
-                state.calls.iter().find(|(_, call)| call.task.as_deref() == Some(&*task)).map(|(number, call)| (*number, Arc::clone(&call.post)))
+                state
+                    .calls
+                    .iter()
+                    .find(|(_, call)| call.task.as_deref() == Some(&*task))
+                    .map(|(number, call)| (*number, Arc::clone(&call.post)))
             });
             let ways: Vec<Way> = state.calls.iter().map(|(number, call)| (*number, Arc::clone(&call.post))).collect();
             (ways, named)
@@ -264,7 +269,6 @@ impl Session {
                 .map_or(Target::Standalone, Target::Post),
         }
     }
-
 }
 
 fn withdrawal(id: &Id) -> Payload {

@@ -49,19 +49,59 @@ struct Words {
 
 impl Cause {
     fn words(self) -> Words {
-        let words = |code, reason, executed, message, retry_after_ms, outcome| Words { code, reason, executed, message, retry_after_ms, outcome };
+        let words = |code, reason, executed, message, retry_after_ms, outcome| Words {
+            code,
+            reason,
+            executed,
+            message,
+            retry_after_ms,
+            outcome,
+        };
         match self {
             Cause::Busy => words(503, "busy", "no", "The server is busy; try again.", Some(1_000), Outcome::Refused),
-            Cause::Memory => words(503, "memory", "no", "The gateway is short of memory; try again later.", Some(5_000), Outcome::Refused),
-            Cause::Draining => words(503, "draining", "no", "The gateway is shutting down; try again.", Some(1_000), Outcome::Refused),
-            Cause::ChildGone { sent: false } => words(502, "child_gone", "no", "The server ended.", None, Outcome::ChildGone),
-            Cause::ChildGone { sent: true } => words(502, "child_gone", "maybe", "The server ended during the call.", None, Outcome::ChildGone),
-            Cause::Timeout => words(504, "timeout", "maybe", "The server did not answer in time.", None, Outcome::Timeout),
-            Cause::TooLarge => words(413, "too_large", "maybe", "The result is larger than the gateway passes on.", None, Outcome::RpcError),
-            Cause::BadChildLine => words(502, "bad_child_line", "maybe", "The server's answer was not valid.", None, Outcome::RpcError),
+            Cause::Memory => words(
+                503,
+                "memory",
+                "no",
+                "The gateway is short of memory; try again later.",
+                Some(5_000),
+                Outcome::Refused,
+            ),
+            Cause::Draining => {
+                words(503, "draining", "no", "The gateway is shutting down; try again.", Some(1_000), Outcome::Refused)
+            }
+            Cause::ChildGone { sent: false } => {
+                words(502, "child_gone", "no", "The server ended.", None, Outcome::ChildGone)
+            }
+            Cause::ChildGone { sent: true } => {
+                words(502, "child_gone", "maybe", "The server ended during the call.", None, Outcome::ChildGone)
+            }
+            Cause::Timeout => {
+                words(504, "timeout", "maybe", "The server did not answer in time.", None, Outcome::Timeout)
+            }
+            Cause::TooLarge => words(
+                413,
+                "too_large",
+                "maybe",
+                "The result is larger than the gateway passes on.",
+                None,
+                Outcome::RpcError,
+            ),
+            Cause::BadChildLine => {
+                words(502, "bad_child_line", "maybe", "The server's answer was not valid.", None, Outcome::RpcError)
+            }
             Cause::Cancelled => words(499, "cancelled", "maybe", "The call was cancelled.", None, Outcome::Cancelled),
-            Cause::SessionEnded => words(502, "session_ended", "maybe", "The session ended during the call.", None, Outcome::Cancelled),
-            Cause::BadRevision => words(502, "bad_revision", "no", "The server answered with a protocol revision the gateway does not speak.", None, Outcome::RpcError),
+            Cause::SessionEnded => {
+                words(502, "session_ended", "maybe", "The session ended during the call.", None, Outcome::Cancelled)
+            }
+            Cause::BadRevision => words(
+                502,
+                "bad_revision",
+                "no",
+                "The server answered with a protocol revision the gateway does not speak.",
+                None,
+                Outcome::RpcError,
+            ),
         }
     }
 
@@ -102,8 +142,16 @@ mod tests {
     fn says_what_happened_under_the_callers_id() {
         let id = Id::parse(Bytes::from_static(b"\"a\\\"b\"")).expect("id");
         let causes = [
-            Cause::Busy, Cause::Memory, Cause::Draining, Cause::ChildGone { sent: false }, Cause::ChildGone { sent: true },
-            Cause::Timeout, Cause::TooLarge, Cause::BadChildLine, Cause::Cancelled, Cause::SessionEnded,
+            Cause::Busy,
+            Cause::Memory,
+            Cause::Draining,
+            Cause::ChildGone { sent: false },
+            Cause::ChildGone { sent: true },
+            Cause::Timeout,
+            Cause::TooLarge,
+            Cause::BadChildLine,
+            Cause::Cancelled,
+            Cause::SessionEnded,
             Cause::BadRevision,
         ];
         for cause in causes {

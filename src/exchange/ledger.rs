@@ -47,7 +47,8 @@ impl Ledger {
             self.budget.give_back(before.bytes - after.bytes);
         }
         let difference = |after: usize, before: usize| after as i64 - before as i64;
-        self.metrics.replay(difference(after.replay_bytes, before.replay_bytes), difference(after.events, before.events));
+        self.metrics
+            .replay(difference(after.replay_bytes, before.replay_bytes), difference(after.events, before.events));
         let replay = if after.replay_bytes >= before.replay_bytes {
             let more = after.replay_bytes - before.replay_bytes;
             self.replay.fetch_add(more, Ordering::Relaxed) + more

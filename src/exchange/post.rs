@@ -61,7 +61,10 @@ pub enum Head {
 }
 
 enum State {
-    Waiting { head: oneshot::Sender<Head>, replies: Vec<Reply> },
+    Waiting {
+        head: oneshot::Sender<Head>,
+        replies: Vec<Reply>,
+    },
     Streaming(Arc<Stream>),
     /// The answers go to a stream that is not this POST's and goes on after them.
     Shared(Arc<Stream>),

@@ -116,8 +116,7 @@ impl Session {
         terms: Arc<SessionTerms>,
     ) -> Arc<Session> {
         let one_stream = only.is_some();
-        let standalone =
-            only.unwrap_or_else(|| Stream::new(StreamKind::Get, terms.streams.clone(), Arc::default()));
+        let standalone = only.unwrap_or_else(|| Stream::new(StreamKind::Get, terms.streams.clone(), Arc::default()));
         let congestion = Arc::clone(standalone.congestion());
         let now = Instant::now();
         Arc::new(Session {
@@ -203,7 +202,13 @@ impl Session {
     }
 
     /// Starts the handshake: `message` is the client's `initialize`.
-    pub fn start(self: &Arc<Self>, conversation: Arc<Conversation>, message: &Message, post: &Arc<Post>, account: Account) {
+    pub fn start(
+        self: &Arc<Self>,
+        conversation: Arc<Conversation>,
+        message: &Message,
+        post: &Arc<Post>,
+        account: Account,
+    ) {
         info!(event = "child_ready", server = %self.terms.server, session = %self.digest, child_pid = conversation.pid());
         // A session starts once, so the cell is empty.
         let _first = self.conversation.set(conversation);
@@ -244,7 +249,9 @@ impl Session {
     /// Gives a call its answer; the one way a call ends.
     pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
         let mut reply = reply(&call.id);
-        if call.account.is_initialize() && let Some(trouble) = &mut reply.trouble {
+        if call.account.is_initialize()
+            && let Some(trouble) = &mut reply.trouble
+        {
             trouble.always = true;
         }
         call.account.answered(&reply);
@@ -317,7 +324,8 @@ impl Session {
             if state.phase == Phase::Starting {
                 return;
             }
-            let numbers: Vec<u64> = state.calls.iter().filter(|(_, call)| call.id == named).map(|(number, _)| *number).collect();
+            let numbers: Vec<u64> =
+                state.calls.iter().filter(|(_, call)| call.id == named).map(|(number, _)| *number).collect();
             numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
         };
         for (number, call) in taken {
@@ -463,7 +471,11 @@ impl Session {
         for stream in streams.into_values() {
             stream.end();
         }
-        if self.one_stream { self.standalone.end() } else { self.standalone.discard() }
+        if self.one_stream {
+            self.standalone.end()
+        } else {
+            self.standalone.discard()
+        }
         self.confirmed.send_replace(true);
         if let Some(conversation) = self.conversation.get() {
             conversation.close();
@@ -483,7 +495,9 @@ impl Session {
         self.expire_asks(now);
         self.expire_calls(now);
         let limits = &self.terms.limits;
-        let passed = |since: Instant, limit: Option<Duration>| limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit);
+        let passed = |since: Instant, limit: Option<Duration>| {
+            limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
+        };
         let mut state = self.state();
         state.streams.retain(|_, stream| !stream.is_expired(now));
         if state.is_busy() || self.standalone.is_read() || state.streams.values().any(|stream| stream.is_read()) {
@@ -544,7 +558,8 @@ impl Session {
         }
         let state = self.state();
         let open = matches!(state.phase, Phase::Answered | Phase::Live);
-        let quiet = !state.is_busy() && !state.streams.values().any(|stream| stream.is_read() || stream.has_unwritten());
+        let quiet =
+            !state.is_busy() && !state.streams.values().any(|stream| stream.is_read() || stream.has_unwritten());
         (open && quiet).then_some(state.active)
     }
 

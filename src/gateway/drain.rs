@@ -19,7 +19,12 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) async fn drain(servers: &Arc<Servers>, config: &config::Drain, stop: &mut watch::Receiver<Stop>) -> Drained {
     servers.readiness().drain();
     let prestop = if *stop.borrow() == Stop::DrainNow { Duration::ZERO } else { config.prestop };
-    info!(event = "drain_start", sessions = servers.sessions(), calls = servers.calls_in_flight(), prestop_ms = prestop.as_millis());
+    info!(
+        event = "drain_start",
+        sessions = servers.sessions(),
+        calls = servers.calls_in_flight(),
+        prestop_ms = prestop.as_millis()
+    );
     tokio::select! {
         () = sleep(prestop) => {}
         _ = stop.wait_for(|stop| *stop == Stop::DrainNow) => {}
@@ -35,4 +40,3 @@ pub(super) async fn drain(servers: &Arc<Servers>, config: &config::Drain, stop: 
     let _killed = timeout(config.children, servers.close()).await;
     Drained { calls_cut }
 }
-

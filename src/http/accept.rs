@@ -71,14 +71,8 @@ pub fn check_json_body(headers: &HeaderMap) -> Result<(), Refused> {
         return Err(Refused::MediaType);
     };
     let mut parts = split_outside_quotes(value.as_bytes(), b';');
-    let json = parts
-        .next()
-        .is_some_and(|essence| essence.eq_ignore_ascii_case(b"application/json"));
-    if json && parts.all(is_utf8_or_no_charset) {
-        Ok(())
-    } else {
-        Err(Refused::MediaType)
-    }
+    let json = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case(b"application/json"));
+    if json && parts.all(is_utf8_or_no_charset) { Ok(()) } else { Err(Refused::MediaType) }
 }
 
 /// Refuses an encoded body, whatever the method: nothing here would decode it, and a small one can
@@ -87,11 +81,7 @@ pub fn check_json_body(headers: &HeaderMap) -> Result<(), Refused> {
 /// # Errors
 /// [`Refused::Encoded`].
 pub fn check_not_encoded(headers: &HeaderMap) -> Result<(), Refused> {
-    if headers.contains_key(CONTENT_ENCODING) {
-        Err(Refused::Encoded)
-    } else {
-        Ok(())
-    }
+    if headers.contains_key(CONTENT_ENCODING) { Err(Refused::Encoded) } else { Ok(()) }
 }
 
 /// The most specific range that matched a type so far; its word counts (RFC 9110 section 12.5.1).
@@ -108,20 +98,14 @@ impl Best {
         } else if range == b"*/*" {
             1
         } else if let Some(family) = range.strip_suffix(b"/*")
-            && media_type
-                .split(|byte| *byte == b'/')
-                .next()
-                .is_some_and(|own| own.eq_ignore_ascii_case(family))
+            && media_type.split(|byte| *byte == b'/').next().is_some_and(|own| own.eq_ignore_ascii_case(family))
         {
             2
         } else {
             return;
         };
         if specificity > self.specificity {
-            *self = Best {
-                specificity,
-                welcome,
-            };
+            *self = Best { specificity, welcome };
         } else if specificity == self.specificity {
             self.welcome |= welcome;
         }
@@ -140,9 +124,7 @@ fn is_zero_quality(parameter: &[u8]) -> bool {
 fn is_utf8_or_no_charset(parameter: &[u8]) -> bool {
     match name_and_value(parameter) {
         Some((name, value)) if name.eq_ignore_ascii_case(b"charset") => {
-            let bare = value
-                .strip_prefix(b"\"")
-                .and_then(|value| value.strip_suffix(b"\""));
+            let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
             bare.unwrap_or(value).eq_ignore_ascii_case(b"utf-8")
         }
         _ => true,
@@ -151,10 +133,7 @@ fn is_utf8_or_no_charset(parameter: &[u8]) -> bool {
 
 fn name_and_value(parameter: &[u8]) -> Option<(&[u8], &[u8])> {
     let equals = parameter.iter().position(|byte| *byte == b'=')?;
-    Some((
-        parameter[..equals].trim_ascii(),
-        parameter[equals + 1..].trim_ascii(),
-    ))
+    Some((parameter[..equals].trim_ascii(), parameter[equals + 1..].trim_ascii()))
 }
 
 /// The parts of a header value between separators that stand outside quoted strings, trimmed.
@@ -226,27 +205,16 @@ mod tests {
         for events in ["text/event-stream", "text/*", "*/*, application/json;q=0"] {
             assert_eq!(wants(&[events]), Wants::EventStreamOnly, "{events}");
         }
-        for neither in [
-            "text/html",
-            "image/png, text/plain",
-            "application/json;q=0",
-            "*/*;q=0",
-            "application/jsonx",
-            "garbage",
-        ] {
+        for neither in
+            ["text/html", "image/png, text/plain", "application/json;q=0", "*/*;q=0", "application/jsonx", "garbage"]
+        {
             assert_eq!(wants(&[neither]), Wants::Neither, "{neither}");
         }
     }
 
     #[test]
     fn only_a_browser_names_html() {
-        assert!(
-            accepted(&map(
-                &ACCEPT,
-                &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]
-            ))
-            .html
-        );
+        assert!(accepted(&map(&ACCEPT, &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"])).html);
         for other in ["*/*", "text/*", "text/event-stream", "text/html;q=0"] {
             assert!(!accepted(&map(&ACCEPT, &[other])).html, "{other}");
         }
@@ -261,11 +229,7 @@ mod tests {
             "application/json;charset=\"UTF-8\"",
             "application/json; odata=minimal",
         ] {
-            assert_eq!(
-                check_json_body(&map(&CONTENT_TYPE, &[good])),
-                Ok(()),
-                "{good}"
-            );
+            assert_eq!(check_json_body(&map(&CONTENT_TYPE, &[good])), Ok(()), "{good}");
         }
         for bad in [
             &[][..],
@@ -277,11 +241,7 @@ mod tests {
             &["application/json, text/plain"],
             &["application/json", "application/json"],
         ] {
-            assert_eq!(
-                check_json_body(&map(&CONTENT_TYPE, bad)),
-                Err(Refused::MediaType),
-                "{bad:?}"
-            );
+            assert_eq!(check_json_body(&map(&CONTENT_TYPE, bad)), Err(Refused::MediaType), "{bad:?}");
         }
     }
 

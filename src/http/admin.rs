@@ -66,11 +66,13 @@ impl AdminDoor {
         }
         let open = arrival.local_bind || self.shows_token(request);
         match route {
-            Route::Health if !verbose => match path.strip_prefix("/servers/").and_then(|rest| rest.strip_suffix("/readyz")) {
-                Some(name) => self.readiness.check_one(name).map(plain_state).ok_or(Refused::NotFound),
-                None if path.starts_with("/servers/") => Err(Refused::NotFound),
-                None => Ok(health(&self.readiness, path)),
-            },
+            Route::Health if !verbose => {
+                match path.strip_prefix("/servers/").and_then(|rest| rest.strip_suffix("/readyz")) {
+                    Some(name) => self.readiness.check_one(name).map(plain_state).ok_or(Refused::NotFound),
+                    None if path.starts_with("/servers/") => Err(Refused::NotFound),
+                    None => Ok(health(&self.readiness, path)),
+                }
+            }
             _ if !open => Err(Refused::Unauthenticated(HeaderValue::from_static("Bearer"))),
             Route::Health if path == "/readyz" => {
                 let state = self.readiness.check();
@@ -93,7 +95,9 @@ impl AdminDoor {
         self.metrics.memory_used(self.budget.used());
         self.metrics.memory_budget(self.budget.limit());
         let mut response = plain(StatusCode::OK, self.metrics.gather());
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
         response
     }
 }

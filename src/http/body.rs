@@ -86,10 +86,7 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Body::Empty => Poll::Ready(None),
             Body::Full(chunks) => Poll::Ready(chunks.take().map(|chunk| Ok(Frame::data(chunk)))),
@@ -140,11 +137,7 @@ mod tests {
         assert!(pieces(Body::Empty).is_empty());
         assert!(pieces(Body::from(Bytes::new())).is_empty());
         assert_eq!(pieces(Body::from(String::from("a"))), ["a"]);
-        let three = [
-            Bytes::from_static(b"a"),
-            Bytes::new(),
-            Bytes::from_static(b"bc"),
-        ];
+        let three = [Bytes::from_static(b"a"), Bytes::new(), Bytes::from_static(b"bc")];
         assert_eq!(pieces(Body::from(three)), ["a", "bc"]);
     }
 }

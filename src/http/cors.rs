@@ -17,14 +17,14 @@ use super::guard::Admitted;
 pub const ENDPOINT_METHODS: &str = "POST, GET, DELETE, OPTIONS";
 
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
-const ALLOWED_HEADERS: &str = "Authorization, Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID, Mcp-Method, Mcp-Name";
+const ALLOWED_HEADERS: &str =
+    "Authorization, Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID, Mcp-Method, Mcp-Name";
 const EXPOSED_HEADERS: HeaderValue =
     HeaderValue::from_static("Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After");
 /// Two hours, the longest any browser keeps.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
-const PREFLIGHT_VARY: HeaderValue = HeaderValue::from_static(
-    "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
-);
+const PREFLIGHT_VARY: HeaderValue =
+    HeaderValue::from_static("Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
 /// Parameters of a call that its client also writes into headers of this form.
 const PARAMETER_PREFIX: &str = "mcp-param-";
 const PARAMETERS_MAX: usize = 64;
@@ -32,11 +32,7 @@ const PARAMETERS_MAX: usize = 64;
 /// The answer to `OPTIONS`, before any authentication: browsers send no credentials with it.
 /// `allow` is what the path serves.
 #[must_use]
-pub fn answer_options(
-    headers: &HeaderMap,
-    admitted: &Admitted,
-    allow: &'static str,
-) -> Response<Body> {
+pub fn answer_options(headers: &HeaderMap, admitted: &Admitted, allow: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
@@ -97,16 +93,11 @@ mod tests {
     }
 
     fn admitted() -> Admitted {
-        Admitted {
-            origin: Some(HeaderValue::from_static("https://app.example.com")),
-        }
+        Admitted { origin: Some(HeaderValue::from_static("https://app.example.com")) }
     }
 
     fn list(response: &Response<Body>, name: &str) -> Vec<String> {
-        let value = response.headers()[name]
-            .to_str()
-            .expect("text")
-            .to_ascii_lowercase();
+        let value = response.headers()[name].to_str().expect("text").to_ascii_lowercase();
         value.split(", ").map(str::to_owned).collect()
     }
 
@@ -115,27 +106,12 @@ mod tests {
         let asked = "authorization, content-type, mcp-protocol-version, mcp-session-id, last-event-id, mcp-method, mcp-name, accept";
         let response = preflight(asked);
         assert_eq!(response.status(), 204);
-        assert_eq!(
-            response.headers()["access-control-allow-origin"],
-            "https://app.example.com"
-        );
-        assert_eq!(
-            list(&response, "access-control-allow-methods"),
-            ["get", "post", "delete"]
-        );
+        assert_eq!(response.headers()["access-control-allow-origin"], "https://app.example.com");
+        assert_eq!(list(&response, "access-control-allow-methods"), ["get", "post", "delete"]);
         let allowed = list(&response, "access-control-allow-headers");
-        assert!(
-            asked
-                .split(", ")
-                .all(|name| allowed.iter().any(|allowed| allowed == name)),
-            "{allowed:?}"
-        );
+        assert!(asked.split(", ").all(|name| allowed.iter().any(|allowed| allowed == name)), "{allowed:?}");
         assert!(list(&response, "vary").contains(&"origin".to_owned()));
-        assert!(
-            !response
-                .headers()
-                .contains_key("access-control-allow-credentials")
-        );
+        assert!(!response.headers().contains_key("access-control-allow-credentials"));
     }
 
     #[test]
@@ -144,30 +120,15 @@ mod tests {
             &preflight("Mcp-Param-Region,x-evil , mcp-param-tier, mcp-param-\"q\""),
             "access-control-allow-headers",
         );
-        assert!(
-            allowed.contains(&"mcp-param-region".to_owned())
-                && allowed.contains(&"mcp-param-tier".to_owned())
-        );
-        assert!(
-            !allowed
-                .iter()
-                .any(|name| name.contains("evil") || name.contains('"')),
-            "{allowed:?}"
-        );
+        assert!(allowed.contains(&"mcp-param-region".to_owned()) && allowed.contains(&"mcp-param-tier".to_owned()));
+        assert!(!allowed.iter().any(|name| name.contains("evil") || name.contains('"')), "{allowed:?}");
     }
 
     #[test]
     fn without_an_origin_nothing_is_said_about_origins() {
         let response = answer_options(&HeaderMap::new(), &Admitted { origin: None }, "GET");
-        assert_eq!(
-            (response.status().as_u16(), &response.headers()["allow"]),
-            (204, &HeaderValue::from_static("GET"))
-        );
-        assert!(
-            !response
-                .headers()
-                .contains_key("access-control-allow-origin")
-        );
+        assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (204, &HeaderValue::from_static("GET")));
+        assert!(!response.headers().contains_key("access-control-allow-origin"));
         let mut answer = HeaderMap::new();
         expose(&mut answer, &Admitted { origin: None });
         assert!(answer.is_empty());
@@ -178,20 +139,8 @@ mod tests {
         let mut answer = HeaderMap::new();
         answer.insert("vary", HeaderValue::from_static("Accept"));
         expose(&mut answer, &admitted());
-        assert_eq!(
-            answer["access-control-allow-origin"],
-            "https://app.example.com"
-        );
-        assert!(
-            answer["access-control-expose-headers"]
-                .to_str()
-                .expect("text")
-                .contains("Mcp-Session-Id")
-        );
-        assert_eq!(
-            answer.get_all("vary").iter().count(),
-            2,
-            "what varied before still does"
-        );
+        assert_eq!(answer["access-control-allow-origin"], "https://app.example.com");
+        assert!(answer["access-control-expose-headers"].to_str().expect("text").contains("Mcp-Session-Id"));
+        assert_eq!(answer.get_all("vary").iter().count(), 2, "what varied before still does");
     }
 }

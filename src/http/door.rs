@@ -128,8 +128,10 @@ impl Door {
     pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
         let arrived = Instant::now();
         let endpoint = self.find(request.uri().path()).cloned();
-        let route = endpoint.as_ref().map_or_else(|| self.health_route(request.uri().path()), |endpoint| endpoint.route);
-        let mut about = About { server: endpoint.as_ref().map(|endpoint| Arc::clone(&endpoint.server)), principal: None };
+        let route =
+            endpoint.as_ref().map_or_else(|| self.health_route(request.uri().path()), |endpoint| endpoint.route);
+        let mut about =
+            About { server: endpoint.as_ref().map(|endpoint| Arc::clone(&endpoint.server)), principal: None };
         let admitted = match self.guard.check(&request, arrival.local_bind) {
             Ok(admitted) => admitted,
             Err(refused) => {

@@ -37,26 +37,14 @@ impl Guard {
     #[must_use]
     pub fn new(listen: &Listen, header_fields: usize) -> Guard {
         let mut hosts = listen.allowed_hosts.clone();
-        let mut origins: Vec<Origin> = listen
-            .allowed_origins
-            .iter()
-            .map(|origin| Origin::parse(origin))
-            .collect();
+        let mut origins: Vec<Origin> = listen.allowed_origins.iter().map(|origin| Origin::parse(origin)).collect();
         if let Some(url) = &listen.public_url {
             let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
-            let host = if url.host.contains(':') {
-                format!("[{}]", url.host)
-            } else {
-                url.host.clone()
-            };
+            let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
             origins.push(Origin::parse(&format!("{}://{host}{port}", url.scheme)));
             hosts.push(url.host.clone());
         }
-        Guard {
-            hosts,
-            origins,
-            header_fields,
-        }
+        Guard { hosts, origins, header_fields }
     }
 
     /// Judges a head. `local_bind` says that only this machine can reach the socket it came by.
@@ -82,11 +70,7 @@ impl Guard {
             // RFC 9112 section 3.2 wants 400 for none and for several.
             _ => return Err(Refused::HostMalformed),
         };
-        let authority = value
-            .to_str()
-            .ok()
-            .and_then(Authority::parse)
-            .ok_or(Refused::HostForbidden)?;
+        let authority = value.to_str().ok().and_then(Authority::parse).ok_or(Refused::HostForbidden)?;
         if !target_agrees(request.uri(), authority) {
             return Err(Refused::HostDisagrees);
         }
@@ -95,17 +79,10 @@ impl Guard {
             // The port plays no part: proxies drop and change it, and rebinding needs a name.
             Host::Name(name) => {
                 (local_bind && authority.host.is_loopback())
-                    || self
-                        .hosts
-                        .iter()
-                        .any(|host| host.eq_ignore_ascii_case(name))
+                    || self.hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
             }
         };
-        if known {
-            Ok(())
-        } else {
-            Err(Refused::HostForbidden)
-        }
+        if known { Ok(()) } else { Err(Refused::HostForbidden) }
     }
 
     fn check_origin(&self, headers: &HeaderMap, local_bind: bool) -> Result<Admitted, Refused> {
@@ -117,11 +94,7 @@ impl Guard {
                     .get_all(SEC_FETCH_SITE)
                     .iter()
                     .any(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"));
-                return if foreign {
-                    Err(Refused::OriginForbidden)
-                } else {
-                    Ok(Admitted { origin: None })
-                };
+                return if foreign { Err(Refused::OriginForbidden) } else { Ok(Admitted { origin: None }) };
             }
             (Some(value), None) => value,
             (Some(_), Some(_)) => return Err(Refused::OriginForbidden),
@@ -129,9 +102,7 @@ impl Guard {
         let origin = value.to_str().map_err(|_| Refused::OriginForbidden)?;
         let origin = Origin::parse(origin);
         if (local_bind && origin.is_loopback) || self.origins.contains(&origin) {
-            Ok(Admitted {
-                origin: Some(value.clone()),
-            })
+            Ok(Admitted { origin: Some(value.clone()) })
         } else {
             Err(Refused::OriginForbidden)
         }
@@ -144,14 +115,9 @@ fn target_agrees(target: &Uri, host: Authority<'_>) -> bool {
     let Some(authority) = target.authority() else {
         return true;
     };
-    let default_port = if target.scheme_str() == Some("https") {
-        443
-    } else {
-        80
-    };
+    let default_port = if target.scheme_str() == Some("https") { 443 } else { 80 };
     Authority::parse(authority.as_str()).is_some_and(|target| {
-        target.host.same(host.host)
-            && target.port.unwrap_or(default_port) == host.port.unwrap_or(default_port)
+        target.host.same(host.host) && target.port.unwrap_or(default_port) == host.port.unwrap_or(default_port)
     })
 }
 
@@ -183,11 +149,7 @@ mod tests {
         )
     }
 
-    fn judge(
-        target: &str,
-        headers: &[(&str, &str)],
-        local_bind: bool,
-    ) -> Result<Admitted, Refused> {
+    fn judge(target: &str, headers: &[(&str, &str)], local_bind: bool) -> Result<Admitted, Refused> {
         let mut request = Request::builder().uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -200,11 +162,7 @@ mod tests {
     }
 
     fn origin(origin: &str, local_bind: bool) -> Result<Admitted, Refused> {
-        judge(
-            "/mcp",
-            &[("host", "127.0.0.1"), ("origin", origin)],
-            local_bind,
-        )
+        judge("/mcp", &[("host", "127.0.0.1"), ("origin", origin)], local_bind)
     }
 
     #[test]
@@ -225,11 +183,7 @@ mod tests {
         }
         for name in ["localhost", "LocalHost:3000"] {
             assert!(host(name, true).is_ok(), "{name}");
-            assert_eq!(
-                host(name, false),
-                Err(Refused::HostForbidden),
-                "{name} off loopback"
-            );
+            assert_eq!(host(name, false), Err(Refused::HostForbidden), "{name} off loopback");
         }
     }
 
@@ -254,14 +208,8 @@ mod tests {
             assert_eq!(host(name, true), Err(Refused::HostForbidden), "{name}");
         }
         assert_eq!(judge("/", &[], true), Err(Refused::HostMalformed));
-        assert_eq!(
-            judge("/", &[("host", "localhost"), ("host", "localhost")], true),
-            Err(Refused::HostMalformed)
-        );
-        let old = Request::builder()
-            .version(Version::HTTP_10)
-            .body(())
-            .expect("the head is legal");
+        assert_eq!(judge("/", &[("host", "localhost"), ("host", "localhost")], true), Err(Refused::HostMalformed));
+        let old = Request::builder().version(Version::HTTP_10).body(()).expect("the head is legal");
         assert_eq!(guard().check(&old, true), Err(Refused::HostForbidden));
     }
 
@@ -270,40 +218,20 @@ mod tests {
         let host = [("host", "mcp.example.com")];
         assert!(judge("http://mcp.example.com/mcp", &host, false).is_ok());
         assert!(judge("https://MCP.example.com:443/mcp", &host, false).is_ok());
-        for target in [
-            "http://evil.test/mcp",
-            "http://mcp.example.com:81/mcp",
-            "http://user@mcp.example.com/mcp",
-        ] {
-            assert_eq!(
-                judge(target, &host, false),
-                Err(Refused::HostDisagrees),
-                "{target}"
-            );
+        for target in ["http://evil.test/mcp", "http://mcp.example.com:81/mcp", "http://user@mcp.example.com/mcp"] {
+            assert_eq!(judge(target, &host, false), Err(Refused::HostDisagrees), "{target}");
         }
     }
 
     #[test]
     fn origins_pass_by_list_by_public_url_and_by_loopback() {
-        for allowed in [
-            "https://app.example.com",
-            "https://app.example.com:443",
-            "https://public.example",
-        ] {
+        for allowed in ["https://app.example.com", "https://app.example.com:443", "https://public.example"] {
             let admitted = origin(allowed, false).expect("it is listed");
             assert_eq!(admitted.origin.expect("it was there"), allowed);
         }
-        for loopback in [
-            "http://localhost:6274",
-            "http://127.0.0.1:5173",
-            "https://[::1]",
-        ] {
+        for loopback in ["http://localhost:6274", "http://127.0.0.1:5173", "https://[::1]"] {
             assert!(origin(loopback, true).is_ok(), "{loopback}");
-            assert_eq!(
-                origin(loopback, false),
-                Err(Refused::OriginForbidden),
-                "{loopback} off loopback"
-            );
+            assert_eq!(origin(loopback, false), Err(Refused::OriginForbidden), "{loopback} off loopback");
         }
         for foreign in [
             "http://evil.test",
@@ -316,53 +244,22 @@ mod tests {
             "https://app.example.com https://evil.test",
             "http://public.example",
         ] {
-            assert_eq!(
-                origin(foreign, true),
-                Err(Refused::OriginForbidden),
-                "{foreign}"
-            );
+            assert_eq!(origin(foreign, true), Err(Refused::OriginForbidden), "{foreign}");
         }
-        let two = [
-            ("host", "127.0.0.1"),
-            ("origin", "http://localhost"),
-            ("origin", "http://localhost"),
-        ];
+        let two = [("host", "127.0.0.1"), ("origin", "http://localhost"), ("origin", "http://localhost")];
         assert_eq!(judge("/", &two, true), Err(Refused::OriginForbidden));
     }
 
     #[test]
     fn without_an_origin_only_a_cross_site_page_is_refused() {
-        assert_eq!(
-            judge("/", &[("host", "127.0.0.1")], false),
-            Ok(Admitted { origin: None })
-        );
-        for (site, passes) in [
-            ("none", true),
-            ("same-origin", true),
-            ("same-site", true),
-            ("cross-site", false),
-            ("Cross-Site", false),
-        ] {
-            assert_eq!(
-                judge(
-                    "/",
-                    &[("host", "127.0.0.1"), ("sec-fetch-site", site)],
-                    true
-                )
-                .is_ok(),
-                passes,
-                "{site}"
-            );
+        assert_eq!(judge("/", &[("host", "127.0.0.1")], false), Ok(Admitted { origin: None }));
+        for (site, passes) in
+            [("none", true), ("same-origin", true), ("same-site", true), ("cross-site", false), ("Cross-Site", false)]
+        {
+            assert_eq!(judge("/", &[("host", "127.0.0.1"), ("sec-fetch-site", site)], true).is_ok(), passes, "{site}");
         }
-        let listed = [
-            ("host", "127.0.0.1"),
-            ("origin", "https://app.example.com"),
-            ("sec-fetch-site", "cross-site"),
-        ];
-        assert!(
-            judge("/", &listed, true).is_ok(),
-            "an origin that is listed speaks for itself"
-        );
+        let listed = [("host", "127.0.0.1"), ("origin", "https://app.example.com"), ("sec-fetch-site", "cross-site")];
+        assert!(judge("/", &listed, true).is_ok(), "an origin that is listed speaks for itself");
     }
 
     #[test]
@@ -376,13 +273,7 @@ mod tests {
             page: true,
             trusted_proxies: Vec::new(),
         };
-        let head = || {
-            Request::builder()
-                .header("host", "127.0.0.1")
-                .header("origin", "null")
-                .body(())
-                .expect("legal")
-        };
+        let head = || Request::builder().header("host", "127.0.0.1").header("origin", "null").body(()).expect("legal");
         assert!(Guard::new(&listen, 8).check(&head(), true).is_ok());
         listen.allowed_origins.clear();
         assert!(Guard::new(&listen, 8).check(&head(), true).is_err());

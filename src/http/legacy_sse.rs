@@ -114,7 +114,8 @@ impl<'a> LegacySse<'a> {
     fn channel(&self, request: &Request<Incoming>) -> Option<Arc<Channel>> {
         let secret = request.uri().query()?.split('&').find_map(|part| part.strip_prefix("session="))?;
         let channel = Arc::clone(self.streamable.door.channels.open.get(secret)?.value());
-        let own = channel.server == *self.streamable.server.name() && channel.principal == self.streamable.caller.principal;
+        let own =
+            channel.server == *self.streamable.server.name() && channel.principal == self.streamable.caller.principal;
         own.then_some(channel)
     }
 

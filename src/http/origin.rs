@@ -24,27 +24,17 @@ impl<'a> Authority<'a> {
         if let Some(rest) = text.strip_prefix('[') {
             let (literal, rest) = rest.split_once(']')?;
             let host = Host::Ip(IpAddr::V6(literal.parse().ok()?));
-            let port = if rest.is_empty() {
-                None
-            } else {
-                Some(port(rest.strip_prefix(':')?)?)
-            };
+            let port = if rest.is_empty() { None } else { Some(port(rest.strip_prefix(':')?)?) };
             return Some(Authority { host, port });
         }
         let (name, port) = match text.split_once(':') {
             Some((name, digits)) => (name, Some(port(digits)?)),
             None => (text, None),
         };
-        if name.is_empty()
-            || !name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
             return None;
         }
-        let host = name
-            .parse()
-            .map_or(Host::Name(name), |v4| Host::Ip(IpAddr::V4(v4)));
+        let host = name.parse().map_or(Host::Name(name), |v4| Host::Ip(IpAddr::V4(v4)));
         Some(Authority { host, port })
     }
 }
@@ -68,10 +58,7 @@ impl Host<'_> {
 
 fn port(digits: &str) -> Option<u16> {
     // `parse` alone would take a sign.
-    digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| digits.parse().ok())?
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 /// An origin in one spelling (RFC 6454 section 6): equal exactly when the origins are the same.
@@ -96,10 +83,7 @@ impl Origin {
             let Authority { host, port } = Authority::parse(authority)?;
             Some(Origin::web(scheme, host, port.unwrap_or(default_port)))
         });
-        web.unwrap_or(Origin {
-            text: lower,
-            is_loopback: false,
-        })
+        web.unwrap_or(Origin { text: lower, is_loopback: false })
     }
 
     fn web(scheme: &str, host: Host<'_>, port: u16) -> Origin {
@@ -107,10 +91,7 @@ impl Origin {
             Host::Name(name) => format!("{scheme}://{name}:{port}"),
             Host::Ip(address) => format!("{scheme}://[{}]:{port}", address.to_canonical()),
         };
-        Origin {
-            text,
-            is_loopback: host.is_loopback(),
-        }
+        Origin { text, is_loopback: host.is_loopback() }
     }
 }
 
@@ -145,41 +126,22 @@ mod tests {
             assert_eq!(Authority::parse(bad), None, "{bad}");
         }
         let name = Authority::parse("Mcp.Example.com:443").expect("well formed");
-        assert_eq!(
-            (name.host, name.port),
-            (Host::Name("Mcp.Example.com"), Some(443))
-        );
-        assert!(matches!(
-            Authority::parse("[::1]:8080").expect("well formed").host,
-            Host::Ip(_)
-        ));
-        assert_eq!(
-            Authority::parse("127.1").expect("a name").host,
-            Host::Name("127.1")
-        );
+        assert_eq!((name.host, name.port), (Host::Name("Mcp.Example.com"), Some(443)));
+        assert!(matches!(Authority::parse("[::1]:8080").expect("well formed").host, Host::Ip(_)));
+        assert_eq!(Authority::parse("127.1").expect("a name").host, Host::Name("127.1"));
     }
 
     #[test]
     fn origins_are_equal_across_spellings_only() {
-        assert_eq!(
-            Origin::parse("https://App.example.com"),
-            Origin::parse("https://app.example.com:443")
-        );
-        assert_eq!(
-            Origin::parse("http://[0:0::1]:80"),
-            Origin::parse("http://[::1]")
-        );
+        assert_eq!(Origin::parse("https://App.example.com"), Origin::parse("https://app.example.com:443"));
+        assert_eq!(Origin::parse("http://[0:0::1]:80"), Origin::parse("http://[::1]"));
         for other in [
             "http://app.example.com",
             "https://app.example.com:8443",
             "https://app.example.com.evil.example",
             "https://app.example.com/",
         ] {
-            assert_ne!(
-                Origin::parse("https://app.example.com"),
-                Origin::parse(other),
-                "{other}"
-            );
+            assert_ne!(Origin::parse("https://app.example.com"), Origin::parse(other), "{other}");
         }
         assert_eq!(Origin::parse("null"), Origin::parse("null"));
         assert!(!Origin::parse("null").is_loopback);

@@ -3,8 +3,8 @@
 
 use http::Response;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
-    VARY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 
 use super::body::Body;
@@ -54,7 +54,9 @@ impl Page<'_> {
                 escaped(&line)
             ));
         }
-        html.push_str("<footer>One click on a line selects all of it. Served by Gangway.</footer>\n</main>\n</body>\n</html>\n");
+        html.push_str(
+            "<footer>One click on a line selects all of it. Served by Gangway.</footer>\n</main>\n</body>\n</html>\n",
+        );
         html
     }
 
@@ -68,10 +70,7 @@ impl Page<'_> {
             (CONTENT_SECURITY_POLICY, POLICY),
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (REFERRER_POLICY, "no-referrer"),
-            (
-                HeaderName::from_static("cross-origin-opener-policy"),
-                "same-origin",
-            ),
+            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
             (CACHE_CONTROL, "no-store"),
             (VARY, "Accept"),
         ] {
@@ -83,34 +82,16 @@ impl Page<'_> {
     /// What to paste for each client, as the start-up lines of `run` have it.
     fn lines(&self) -> [(&'static str, String); 3] {
         let (name, url) = (json_string(self.name), json_string(self.url));
-        let header = if self.needs_key {
-            format!(r#","headers":{{"Authorization":"{KEY}"}}"#)
-        } else {
-            String::new()
-        };
-        let option = if self.needs_key {
-            format!(" --header \"Authorization: {KEY}\"")
-        } else {
-            String::new()
-        };
+        let header = if self.needs_key { format!(r#","headers":{{"Authorization":"{KEY}"}}"#) } else { String::new() };
+        let option = if self.needs_key { format!(" --header \"Authorization: {KEY}\"") } else { String::new() };
         let vs_code = format!(r#"{{"name":{name},"type":"http","url":{url}{header}}}"#);
         [
             (
                 "Claude Code",
-                format!(
-                    "claude mcp add --transport http {} {}{option}",
-                    shell_word(self.name),
-                    shell_word(self.url)
-                ),
+                format!("claude mcp add --transport http {} {}{option}", shell_word(self.name), shell_word(self.url)),
             ),
-            (
-                "VS Code",
-                format!("code --add-mcp {}", shell_quoted(&vs_code)),
-            ),
-            (
-                "Any client",
-                format!(r#"{{"mcpServers":{{{name}:{{"type":"http","url":{url}{header}}}}}}}"#),
-            ),
+            ("VS Code", format!("code --add-mcp {}", shell_quoted(&vs_code))),
+            ("Any client", format!(r#"{{"mcpServers":{{{name}:{{"type":"http","url":{url}{header}}}}}}}"#)),
         ]
     }
 }
@@ -122,11 +103,7 @@ fn json_string(text: &str) -> String {
 /// `text` as one word of a POSIX shell, bare where nothing in it means anything there.
 fn shell_word(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:@%+,=".contains(&byte);
-    if !text.is_empty() && text.bytes().all(plain) {
-        text.to_owned()
-    } else {
-        shell_quoted(text)
-    }
+    if !text.is_empty() && text.bytes().all(plain) { text.to_owned() } else { shell_quoted(text) }
 }
 
 fn shell_quoted(text: &str) -> String {
@@ -156,11 +133,7 @@ mod tests {
 
     use super::{POLICY, Page, STYLE, escaped, shell_word};
 
-    const OPEN: Page<'_> = Page {
-        name: "everything",
-        url: "http://127.0.0.1:8080/mcp",
-        needs_key: false,
-    };
+    const OPEN: Page<'_> = Page { name: "everything", url: "http://127.0.0.1:8080/mcp", needs_key: false };
 
     fn lines(page: Page<'_>) -> Vec<String> {
         page.lines().into_iter().map(|(_, line)| line).collect()
@@ -176,10 +149,7 @@ mod tests {
                 r#"{"mcpServers":{"everything":{"type":"http","url":"http://127.0.0.1:8080/mcp"}}}"#,
             ]
         );
-        for line in lines(Page {
-            needs_key: true,
-            ..OPEN
-        }) {
+        for line in lines(Page { needs_key: true, ..OPEN }) {
             assert!(line.contains("Bearer YOUR_API_KEY"), "{line}");
         }
     }
@@ -187,14 +157,9 @@ mod tests {
     #[test]
     fn the_policy_names_the_style_and_the_page_needs_nothing_else() {
         let digest = base64(&Sha256::digest(STYLE));
-        assert!(
-            POLICY.contains(&format!("style-src 'sha256-{digest}'")),
-            "the style's digest is {digest}"
-        );
+        assert!(POLICY.contains(&format!("style-src 'sha256-{digest}'")), "the style's digest is {digest}");
         let html = OPEN.html();
-        for loaded in [
-            "<script", "<link", "<img", "<form", "style=\"", "url(", "@import", "onclick",
-        ] {
+        for loaded in ["<script", "<link", "<img", "<form", "style=\"", "url(", "@import", "onclick"] {
             assert!(!html.contains(loaded), "{loaded}");
         }
         assert!(!STYLE.contains("</"), "the style must not end its element");
@@ -208,15 +173,9 @@ mod tests {
         let url = "http://a/\"><script>alert(1)</script>'$(reboot)&";
         let page = Page { url, ..OPEN };
         let html = page.html();
-        assert!(
-            !html.contains("<script") && !html.contains("/\">"),
-            "{html}"
-        );
+        assert!(!html.contains("<script") && !html.contains("/\">"), "{html}");
         let [claude, vs_code, any] = page.lines().map(|(_, line)| line);
-        assert!(
-            claude.ends_with(r#"'http://a/"><script>alert(1)</script>'\''$(reboot)&'"#),
-            "{claude}"
-        );
+        assert!(claude.ends_with(r#"'http://a/"><script>alert(1)</script>'\''$(reboot)&'"#), "{claude}");
         assert!(vs_code.contains(r"'\''$(reboot)"), "{vs_code}");
         let any: serde_json::Value = serde_json::from_str(&any).expect("it is JSON");
         assert_eq!(any["mcpServers"]["everything"]["url"], url);
@@ -244,21 +203,14 @@ mod tests {
 
     /// Base64 of RFC 4648 section 4.
     fn base64(bytes: &[u8]) -> String {
-        const LETTERS: &[u8; 64] =
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         bytes
             .chunks(3)
             .flat_map(|chunk| {
-                let bits = (0..3).fold(0_u32, |bits, at| {
-                    bits << 8 | u32::from(*chunk.get(at).unwrap_or(&0))
-                });
+                let bits = (0..3).fold(0_u32, |bits, at| bits << 8 | u32::from(*chunk.get(at).unwrap_or(&0)));
                 (0..4).map(move |at| {
                     let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
-                    if at > chunk.len() {
-                        '='
-                    } else {
-                        char::from(letter)
-                    }
+                    if at > chunk.len() { '=' } else { char::from(letter) }
                 })
             })
             .collect()

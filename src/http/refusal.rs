@@ -104,9 +104,7 @@ impl Refused {
             | Refused::SessionMissing
             | Refused::EventId => StatusCode::BAD_REQUEST,
             Refused::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Refused::HostForbidden | Refused::OriginForbidden | Refused::Forbidden => {
-                StatusCode::FORBIDDEN
-            }
+            Refused::HostForbidden | Refused::OriginForbidden | Refused::Forbidden => StatusCode::FORBIDDEN,
             Refused::NotFound | Refused::SessionUnknown => StatusCode::NOT_FOUND,
             Refused::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refused::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -114,9 +112,7 @@ impl Refused {
             Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refused::MediaType | Refused::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refused::TooManyFields => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Refused::PrincipalSessions | Refused::PrincipalRequests => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            Refused::PrincipalSessions | Refused::PrincipalRequests => StatusCode::TOO_MANY_REQUESTS,
             Refused::Sessions
             | Refused::PoolFull
             | Refused::QueueFull
@@ -134,9 +130,7 @@ impl Refused {
     pub fn code(&self) -> i32 {
         match self {
             Refused::Parse => PARSE_ERROR,
-            Refused::Invalid(_) | Refused::SessionMissing | Refused::ProtocolVersion => {
-                INVALID_REQUEST
-            }
+            Refused::Invalid(_) | Refused::SessionMissing | Refused::ProtocolVersion => INVALID_REQUEST,
             _ => i32::from(self.status().as_u16()),
         }
     }
@@ -183,9 +177,7 @@ impl Refused {
     #[must_use]
     pub fn label(&self) -> Option<Refusal> {
         Some(match self {
-            Refused::HostMalformed | Refused::HostDisagrees | Refused::HostForbidden => {
-                Refusal::Host
-            }
+            Refused::HostMalformed | Refused::HostDisagrees | Refused::HostForbidden => Refusal::Host,
             Refused::OriginForbidden => Refusal::Origin,
             Refused::TooManyFields
             | Refused::BadHeader(_)
@@ -236,10 +228,7 @@ impl Refused {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Refused::Breaker(pause) => Some(*pause),
-            Refused::PrincipalSessions
-            | Refused::Sessions
-            | Refused::PoolFull
-            | Refused::StartFailed => Some(LATER),
+            Refused::PrincipalSessions | Refused::Sessions | Refused::PoolFull | Refused::StartFailed => Some(LATER),
             Refused::PrincipalRequests
             | Refused::QueueFull
             | Refused::Memory
@@ -303,11 +292,7 @@ impl Refused {
 }
 
 /// An answer that carries a JSON-RPC error.
-pub(super) fn error_response(
-    status: StatusCode,
-    error: Bytes,
-    retry_after: Option<Duration>,
-) -> Response<Body> {
+pub(super) fn error_response(status: StatusCode, error: Bytes, retry_after: Option<Duration>) -> Response<Body> {
     let mut response = Response::new(Body::from(error));
     *response.status_mut() = status;
     let headers: &mut HeaderMap = response.headers_mut();
@@ -323,17 +308,8 @@ pub(super) fn error_response(
 
 /// One JSON-RPC error object. `id` and `data` are JSON already; `text` is one of ours, which needs
 /// no escaping.
-pub(super) fn json_rpc_error(
-    id: Option<&[u8]>,
-    code: i32,
-    text: &'static str,
-    data: &str,
-) -> Bytes {
-    debug_assert!(
-        text.bytes()
-            .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\'),
-        "{text}"
-    );
+pub(super) fn json_rpc_error(id: Option<&[u8]>, code: i32, text: &'static str, data: &str) -> Bytes {
+    debug_assert!(text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\'), "{text}");
     let mut error = Vec::with_capacity(128 + text.len() + data.len() + id.map_or(0, <[u8]>::len));
     error.extend_from_slice(br#"{"jsonrpc":"2.0","#);
     if let Some(id) = id {
@@ -411,18 +387,14 @@ mod tests {
     fn each_is_json_with_a_code_outside_the_reserved_range_or_with_its_own_meaning() {
         for refused in every() {
             let (status, code, text) = (refused.status().as_u16(), refused.code(), refused.text());
-            let error: Value =
-                serde_json::from_slice(&bytes(refused.clone().into_response(Some(b"7"))))
-                    .expect("every refusal is JSON");
+            let error: Value = serde_json::from_slice(&bytes(refused.clone().into_response(Some(b"7"))))
+                .expect("every refusal is JSON");
             assert_eq!(error["id"], 7, "{refused:?}");
             assert_eq!(error["error"]["message"], text);
             assert_eq!(error["error"]["code"], code);
             assert_eq!(error["error"]["data"]["gateway"], true);
             let own = [PARSE_ERROR, INVALID_REQUEST].contains(&code) && status == 400;
-            assert!(
-                own || code == i32::from(status),
-                "{refused:?} has code {code}"
-            );
+            assert!(own || code == i32::from(status), "{refused:?} has code {code}");
         }
     }
 
@@ -439,11 +411,7 @@ mod tests {
         for refused in every() {
             let overloaded = matches!(refused.status().as_u16(), 429 | 503);
             let response = refused.clone().into_response(None);
-            assert_eq!(
-                response.headers().contains_key("retry-after"),
-                overloaded,
-                "{refused:?}"
-            );
+            assert_eq!(response.headers().contains_key("retry-after"), overloaded, "{refused:?}");
         }
         let response = Refused::Breaker(Duration::from_millis(1200)).into_response(None);
         assert_eq!(response.headers()["retry-after"], "2", "rounded up");
@@ -459,16 +427,7 @@ mod tests {
         );
         let challenge = HeaderValue::from_static("Bearer error=\"invalid_token\"");
         let response = Refused::Unauthenticated(challenge.clone()).into_response(None);
-        assert_eq!(
-            (
-                response.status().as_u16(),
-                &response.headers()["www-authenticate"]
-            ),
-            (401, &challenge)
-        );
-        assert_eq!(
-            Refused::TooLarge.into_response(None).headers()["connection"],
-            "close"
-        );
+        assert_eq!((response.status().as_u16(), &response.headers()["www-authenticate"]), (401, &challenge));
+        assert_eq!(Refused::TooLarge.into_response(None).headers()["connection"], "close");
     }
 }

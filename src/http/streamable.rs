@@ -13,13 +13,13 @@ use tokio::time::sleep;
 
 use crate::auth::Admitted as Caller;
 use crate::caller::Peer;
+use crate::exchange::Cause;
 use crate::exchange::account::Account;
 use crate::exchange::capacity::{Permit, Reached};
 use crate::exchange::post::{Form, Head, Post, Reply};
 use crate::exchange::registry::NoSeat;
 use crate::exchange::session::{NoStream, Session};
 use crate::exchange::stream::{Reader, Stream};
-use crate::exchange::Cause;
 use crate::http::accept::{Wants, accepted, check_json_body};
 use crate::http::body::Body;
 use crate::http::door::Door;
@@ -99,7 +99,12 @@ impl Streamable<'_> {
     }
 
     /// Opens a session whose `initialize` is answered on `post`.
-    pub(super) async fn open(&self, message: &Message, post: &Arc<Post>, only: Option<Arc<Stream>>) -> Result<Arc<Session>, Refused> {
+    pub(super) async fn open(
+        &self,
+        message: &Message,
+        post: &Arc<Post>,
+        only: Option<Arc<Stream>>,
+    ) -> Result<Arc<Session>, Refused> {
         let permit = self.permit().map_err(|reached| match reached {
             Reached::Total => Refused::Overload,
             Reached::Principal => Refused::PrincipalRequests,
@@ -115,7 +120,8 @@ impl Streamable<'_> {
 
     /// The caller's own open session that the headers name, by the rules of its revision.
     fn session(&self, headers: &HeaderMap) -> Result<Arc<Session>, Refused> {
-        let id = single(headers, &SESSION_ID, "There must be one Mcp-Session-Id header")?.ok_or(Refused::SessionMissing)?;
+        let id =
+            single(headers, &SESSION_ID, "There must be one Mcp-Session-Id header")?.ok_or(Refused::SessionMissing)?;
         let id = id.to_str().map_err(|_| Refused::BadHeader("The Mcp-Session-Id header is not ASCII"))?;
         let session = self.server.find(id, &self.caller.principal).ok_or(Refused::SessionUnknown)?;
         // Another revision than the negotiated one is served by the negotiated one; 2025-03-26
@@ -152,7 +158,13 @@ impl Streamable<'_> {
     }
 
     /// Waits for whatever decides the head.
-    async fn head(&self, session: &Session, post: &Post, mut head: oneshot::Receiver<Head>, form: Form) -> Option<Head> {
+    async fn head(
+        &self,
+        session: &Session,
+        post: &Post,
+        mut head: oneshot::Receiver<Head>,
+        form: Form,
+    ) -> Option<Head> {
         let after = self.door.streams.sse_after;
         if form != Form::Json {
             if after > Duration::ZERO {
@@ -170,7 +182,8 @@ impl Streamable<'_> {
     /// Takes a notification or an answer of the client's. Whether it could be queued changes
     /// nothing for the client.
     pub(super) fn accept(&self, session: &Session, message: &Message) -> Response<Body> {
-        let passed = if message.kind() == Kind::Notification { session.tell(message) } else { session.respond(message) };
+        let passed =
+            if message.kind() == Kind::Notification { session.tell(message) } else { session.respond(message) };
         let outcome = if passed.is_ok() { Outcome::Ok } else { Outcome::Refused };
         self.server.accounts().accepted(message, session, self.peer, self.arrived.elapsed(), outcome);
         accepted_response()
@@ -322,7 +335,8 @@ impl Batch {
         if answers > 0 && answers < self.good.len() + self.faults.len() {
             return Err(Refused::Invalid("A batch holds requests and notifications, or responses"));
         }
-        let ids: Vec<_> = self.good.iter().filter(|message| message.kind() == Kind::Request).filter_map(Message::id).collect();
+        let ids: Vec<_> =
+            self.good.iter().filter(|message| message.kind() == Kind::Request).filter_map(Message::id).collect();
         let repeated = ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));
         if repeated { Err(Refused::Invalid("An id stands twice in the batch")) } else { Ok(()) }
     }
@@ -367,7 +381,11 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Refused> {
     }
 }
 
-fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, several: &'static str) -> Result<Option<&'h HeaderValue>, Refused> {
+fn single<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    several: &'static str,
+) -> Result<Option<&'h HeaderValue>, Refused> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Refused::BadHeader(several)),

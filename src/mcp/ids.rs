@@ -97,10 +97,21 @@ mod tests {
 
     #[test]
     fn takes_strings_and_integers_only() {
-        for raw in ["1", "0", "-7", "9007199254740993", "\"\"", "\"x-é\"", &"9".repeat(256), &format!("\"{}\"", "a".repeat(256))] {
+        for raw in [
+            "1",
+            "0",
+            "-7",
+            "9007199254740993",
+            "\"\"",
+            "\"x-é\"",
+            &"9".repeat(256),
+            &format!("\"{}\"", "a".repeat(256)),
+        ] {
             assert_eq!(id(raw).expect(raw).raw(), raw.as_bytes());
         }
-        for raw in ["null", "1.0", "1e2", "{}", "[1]", "true", &"9".repeat(257), &format!("\"{}\"", "a".repeat(257)), ""] {
+        for raw in
+            ["null", "1.0", "1e2", "{}", "[1]", "true", &"9".repeat(257), &format!("\"{}\"", "a".repeat(257)), ""]
+        {
             assert!(id(raw).is_none(), "{raw}");
         }
     }

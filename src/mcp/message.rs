@@ -386,14 +386,18 @@ mod tests {
             line(|out| message.write_request(12, out)),
             "{\"jsonrpc\":\"2.0\",\"id\":12,\"method\":\"tools/call\",\"params\":{ \"_meta\":{\"progressToken\":12,\"v\":1e400},\"n\":9223372036854775808}}\n"
         );
-        let cancel = read(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"x","reason":"r"}}"#);
+        let cancel =
+            read(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"x","reason":"r"}}"#);
         assert_eq!(
             line(|out| cancel.write_notification(Some(3), out)),
             "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":3,\"reason\":\"r\"}}\n"
         );
         let answer = read(r#"{"jsonrpc":"2.0","id":3,"result":{"a":1}}"#);
         let id = Id::parse(Bytes::from_static(b"\"e1\"")).expect("id");
-        assert_eq!(line(|out| answer.write_response(&id, out)), "{\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"result\":{\"a\":1}}\n");
+        assert_eq!(
+            line(|out| answer.write_response(&id, out)),
+            "{\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"result\":{\"a\":1}}\n"
+        );
         assert_eq!(answer.with_id(&id).to_bytes(), &br#"{"jsonrpc":"2.0","id":"e1","result":{"a":1}}"#[..]);
     }
 

@@ -577,8 +577,8 @@ impl<'a> Keys<'a> {
         if !self.watch {
             return Ok(());
         }
-        let known = self.few[..self.count].contains(&name.as_ref())
-            || (!self.rest.is_empty() && self.rest.contains(&name));
+        let known =
+            self.few[..self.count].contains(&name.as_ref()) || (!self.rest.is_empty() && self.rest.contains(&name));
         match name {
             _ if known => Err(ScanFault::Duplicate),
             Cow::Borrowed(name) if self.count < FEW => {
@@ -611,7 +611,8 @@ mod tests {
     fn finds_the_members() {
         let text = r#"{"jsonrpc":"2.0", "id" : 12e0 ,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":"t","x":{"progressToken":1}},"uri":[1,{"name":2}]},"extra":null}"#;
         let found = fields(text);
-        let of = |span: Option<super::Span>| std::str::from_utf8(span.expect("present").of(text.as_bytes())).expect("utf-8");
+        let of =
+            |span: Option<super::Span>| std::str::from_utf8(span.expect("present").of(text.as_bytes())).expect("utf-8");
         assert_eq!(of(found.id), "12e0");
         assert_eq!(of(found.method), "\"tools/call\"");
         assert_eq!(of(found.name), "\"a\"");
@@ -625,9 +626,38 @@ mod tests {
     #[test]
     fn refuses_what_is_not_json() {
         for text in [
-            "", "{", "}", "{]", "[}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "[1,]", "[,1]", "01", "1.", "-", "+1", "1e", ".5", "nul", "tru",
-            "\"\u{1}\"", "\"a\nb\"", "\"\\x\"", "\"\\u12g4\"", "{} {}", "[1]]", "{'a':1}", "\"abc", "\u{feff}{}", "{\"a\":1}\n{\"b\":2}", "NaN",
-            "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\n\"",
+            "",
+            "{",
+            "}",
+            "{]",
+            "[}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "[1,]",
+            "[,1]",
+            "01",
+            "1.",
+            "-",
+            "+1",
+            "1e",
+            ".5",
+            "nul",
+            "tru",
+            "\"\u{1}\"",
+            "\"a\nb\"",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "{} {}",
+            "[1]]",
+            "{'a':1}",
+            "\"abc",
+            "\u{feff}{}",
+            "{\"a\":1}\n{\"b\":2}",
+            "NaN",
+            "\"\\ud800\"",
+            "\"\\udc00\"",
+            "\"\\ud800\\n\"",
         ] {
             assert_eq!(fault(text), ScanFault::Syntax, "{text}");
         }
@@ -669,7 +699,8 @@ mod tests {
     #[test]
     fn splits_arrays() {
         let text = br#" [ {"a":[1]}, 2 ,"x,]" ] "#;
-        let parts: Vec<&[u8]> = elements(text, Author::Client).expect("array").into_iter().map(|part| part.of(text)).collect();
+        let parts: Vec<&[u8]> =
+            elements(text, Author::Client).expect("array").into_iter().map(|part| part.of(text)).collect();
         assert_eq!(parts, [&br#"{"a":[1]}"#[..], b"2", br#""x,]""#]);
         assert_eq!(elements(b"[]", Author::Client).expect("array").len(), 0);
         assert!(elements(b"[1", Author::Client).is_err());

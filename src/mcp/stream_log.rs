@@ -161,7 +161,16 @@ impl StreamLog {
     /// An empty log.
     #[must_use]
     pub fn new(nonce: Nonce, framing: Framing) -> StreamLog {
-        StreamLog { nonce, framing, events: VecDeque::new(), first: 1, written: 1, bytes: 0, unwritten_bytes: 0, ended: None }
+        StreamLog {
+            nonce,
+            framing,
+            events: VecDeque::new(),
+            first: 1,
+            written: 1,
+            bytes: 0,
+            unwritten_bytes: 0,
+            ended: None,
+        }
     }
 
     /// The stream's name.
@@ -357,7 +366,10 @@ mod tests {
         assert_eq!(text(log.read(1)), "Pending");
         log.end(Instant::now());
         assert_eq!(text(log.read(1)), "End");
-        assert_eq!(priming_event(log.nonce(), Duration::from_secs(2)), "id: 0123456789abcdef.0\nretry: 2000\ndata: \n\n");
+        assert_eq!(
+            priming_event(log.nonce(), Duration::from_secs(2)),
+            "id: 0123456789abcdef.0\nretry: 2000\ndata: \n\n"
+        );
     }
 
     #[test]
@@ -379,7 +391,15 @@ mod tests {
     fn event_ids_are_read_strictly() {
         let (nonce, position) = parse_event_id(b"0123456789abcdef.12").expect("an id");
         assert_eq!((nonce, position), (log().nonce(), 12));
-        for bad in ["", "0123456789abcdef", "0123456789abcdef.", "0123456789abcdef.01", "0123456789ABCDEF.1", "0123456789abcdef.-1", "0123456789abcdef.1 "] {
+        for bad in [
+            "",
+            "0123456789abcdef",
+            "0123456789abcdef.",
+            "0123456789abcdef.01",
+            "0123456789ABCDEF.1",
+            "0123456789abcdef.-1",
+            "0123456789abcdef.1 ",
+        ] {
             assert!(parse_event_id(bad.as_bytes()).is_none(), "{bad}");
         }
     }

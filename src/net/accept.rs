@@ -145,10 +145,7 @@ where
             local_bind: taken.local_bind,
             end: OnceLock::new(),
         });
-        let reported = Reported {
-            connection: Arc::clone(&connection),
-            observer: Arc::clone(&self.observer),
-        };
+        let reported = Reported { connection: Arc::clone(&connection), observer: Arc::clone(&self.observer) };
         let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
         let served = connection::serve(
             taken.stream,
@@ -232,19 +229,13 @@ impl ListenSocket {
                 // Linux hands the option on from the listening socket.
                 #[cfg(not(target_os = "linux"))]
                 let _ = stream.set_nodelay(true);
-                Taken {
-                    stream: Stream::Tcp(stream),
-                    peer: Peer::Ip(peer.ip().to_canonical()),
-                    local_bind,
-                }
+                Taken { stream: Stream::Tcp(stream), peer: Peer::Ip(peer.ip().to_canonical()), local_bind }
             }),
-            ListenSocket::Unix(socket) => {
-                socket.listener.poll_accept(cx).map_ok(|(stream, _)| Taken {
-                    stream: Stream::Unix(stream),
-                    peer: Peer::Local,
-                    local_bind,
-                })
-            }
+            ListenSocket::Unix(socket) => socket.listener.poll_accept(cx).map_ok(|(stream, _)| Taken {
+                stream: Stream::Unix(stream),
+                peer: Peer::Local,
+                local_bind,
+            }),
         }
     }
 }
@@ -258,9 +249,7 @@ struct Pause {
 
 impl Pause {
     fn lengthen(&mut self) {
-        let length = self
-            .length
-            .map_or(PAUSE, |length| (length * 2).min(PAUSE_MAX));
+        let length = self.length.map_or(PAUSE, |length| (length * 2).min(PAUSE_MAX));
         self.length = Some(length);
         self.until = Some(Instant::now() + length);
     }
@@ -281,9 +270,7 @@ impl RefusalLog {
             return;
         }
         let key = match why {
-            Accepted::AddressLimit => {
-                "limits.connections_per_address, or listen.trusted_proxies for a proxy"
-            }
+            Accepted::AddressLimit => "limits.connections_per_address, or listen.trusted_proxies for a proxy",
             _ => "limits.connections",
         };
         tracing::warn!(
@@ -304,10 +291,7 @@ fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(
-            event = "panic",
-            "a request panicked; its connection was closed"
-        );
+        tracing::error!(event = "panic", "a request panicked; its connection was closed");
     }
 }
 

@@ -23,13 +23,7 @@ pub struct BindError {
 
 impl BindError {
     pub(super) fn new(listener: &'static str, address: String, source: io::Error) -> BindError {
-        BindError {
-            listener,
-            address,
-            holder: None,
-            free_port: None,
-            source,
-        }
+        BindError { listener, address, holder: None, free_port: None, source }
     }
 
     pub(super) fn tcp(listener: &'static str, address: SocketAddr, source: io::Error) -> BindError {
@@ -65,10 +59,7 @@ impl fmt::Display for BindError {
                         let free = SocketAddr::new(taken.ip(), port);
                         write!(f, "; stop it, or type: {flag} {free} ({key} in a file)")
                     }
-                    _ => write!(
-                        f,
-                        "; stop it, or choose another with {flag} ({key} in a file)"
-                    ),
+                    _ => write!(f, "; stop it, or choose another with {flag} ({key} in a file)"),
                 }
             }
             io::ErrorKind::PermissionDenied => write!(
@@ -83,11 +74,7 @@ impl fmt::Display for BindError {
                 f,
                 "{address}: the path exists and is no socket; remove it or choose another with {flag} ({key} in a file)"
             ),
-            _ => write!(
-                f,
-                "{address} cannot be bound: {}; see {flag} ({key} in a file)",
-                self.source
-            ),
+            _ => write!(f, "{address} cannot be bound: {}; see {flag} ({key} in a file)", self.source),
         }
     }
 }

@@ -46,9 +46,7 @@ impl Caps {
     /// Takes a place for a connection from `address`; `None` is a local socket, which only the
     /// total bounds.
     pub(super) fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Accepted> {
-        let address = address
-            .filter(|address| !self.is_exempt(*address))
-            .map(counted_as);
+        let address = address.filter(|address| !self.is_exempt(*address)).map(counted_as);
         let mut open = self.open();
         if self.total.is_some_and(|cap| open.total >= cap) {
             return Err(Accepted::Limit);
@@ -61,10 +59,7 @@ impl Caps {
             open.by_address.insert(address, count + 1);
         }
         open.total += 1;
-        Ok(Place {
-            caps: Arc::clone(self),
-            address,
-        })
+        Ok(Place { caps: Arc::clone(self), address })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -132,18 +127,11 @@ mod tests {
 
     fn network(text: &str) -> Network {
         let (address, prefix) = text.split_once('/').expect("CIDR in a test");
-        Network {
-            address: ip(address),
-            prefix: prefix.parse().expect("CIDR in a test"),
-        }
+        Network { address: ip(address), prefix: prefix.parse().expect("CIDR in a test") }
     }
 
     fn caps(total: usize, per_address: usize, exempt: &[&str]) -> std::sync::Arc<Caps> {
-        let limits = Limits {
-            connections: Some(total),
-            connections_per_address: Some(per_address),
-            ..limits()
-        };
+        let limits = Limits { connections: Some(total), connections_per_address: Some(per_address), ..limits() };
         Caps::new(&limits, exempt.iter().map(|text| network(text)).collect())
     }
 
@@ -152,41 +140,26 @@ mod tests {
         let caps = caps(3, 2, &[]);
         let first = caps.enter(Some(ip("192.0.2.1"))).ok();
         let _second = caps.enter(Some(ip("192.0.2.1"))).ok();
-        assert_eq!(
-            caps.enter(Some(ip("192.0.2.1"))).err(),
-            Some(Accepted::AddressLimit)
-        );
+        assert_eq!(caps.enter(Some(ip("192.0.2.1"))).err(), Some(Accepted::AddressLimit));
         let _third = caps.enter(Some(ip("192.0.2.2"))).ok();
         assert_eq!(caps.enter(None).err(), Some(Accepted::Limit));
         drop(first);
         assert!(caps.enter(Some(ip("192.0.2.1"))).is_ok());
-        assert_eq!(
-            caps.open().by_address.len(),
-            2,
-            "an address with nothing open takes no room"
-        );
+        assert_eq!(caps.open().by_address.len(), 2, "an address with nothing open takes no room");
     }
 
     #[test]
     fn a_trusted_proxy_counts_only_in_the_total() {
         let caps = caps(3, 1, &["10.0.0.0/8"]);
-        let _places: Vec<_> = (0..3)
-            .map(|_| caps.enter(Some(ip("10.9.8.7"))).ok())
-            .collect();
-        assert_eq!(
-            caps.enter(Some(ip("10.9.8.7"))).err(),
-            Some(Accepted::Limit)
-        );
+        let _places: Vec<_> = (0..3).map(|_| caps.enter(Some(ip("10.9.8.7"))).ok()).collect();
+        assert_eq!(caps.enter(Some(ip("10.9.8.7"))).err(), Some(Accepted::Limit));
     }
 
     #[test]
     fn public_ipv6_counts_by_its_network_and_private_by_address() {
         let caps = caps(9, 1, &[]);
         let _public = caps.enter(Some(ip("2001:db8::1"))).ok();
-        assert_eq!(
-            caps.enter(Some(ip("2001:db8::ffff:1"))).err(),
-            Some(Accepted::AddressLimit)
-        );
+        assert_eq!(caps.enter(Some(ip("2001:db8::ffff:1"))).err(), Some(Accepted::AddressLimit));
         assert!(caps.enter(Some(ip("2001:db8:0:1::1"))).is_ok());
         let _private = caps.enter(Some(ip("fd00::1"))).ok();
         assert!(caps.enter(Some(ip("fd00::2"))).is_ok());

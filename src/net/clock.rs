@@ -65,10 +65,7 @@ impl Signals {
 
     pub(super) fn enter(&self, stage: Stage) {
         let changes = self.stage.load(Ordering::Relaxed) & !Self::STAGE;
-        self.stage.store(
-            changes.wrapping_add(Self::CHANGE) | stage as u64,
-            Ordering::Relaxed,
-        );
+        self.stage.store(changes.wrapping_add(Self::CHANGE) | stage as u64, Ordering::Relaxed);
     }
 
     /// Bytes came in; they may begin a head.
@@ -129,9 +126,7 @@ impl Clock {
             header_timeout: limits.header_timeout,
             keep_alive: limits.keep_alive,
             write_stall: limits.write_stall,
-            retire_at: limits
-                .connection_age
-                .map(|age| now + age.mul_f64(0.9 + 0.2 * spread)),
+            retire_at: limits.connection_age.map(|age| now + age.mul_f64(0.9 + 0.2 * spread)),
             stage: 0,
             stage_since: now,
             written: 0,
@@ -188,15 +183,9 @@ impl Clock {
             return Some((since + self.write_stall, Verdict::Cut(End::Stalled)));
         }
         match Stage::of(self.stage) {
-            Stage::Opened => Some((
-                self.stage_since + self.header_timeout,
-                Verdict::Cut(End::Idle),
-            )),
+            Stage::Opened => Some((self.stage_since + self.header_timeout, Verdict::Cut(End::Idle))),
             Stage::Idle => Some((self.stage_since + self.keep_alive, Verdict::Cut(End::Idle))),
-            Stage::Head => Some((
-                self.stage_since + self.header_timeout,
-                Verdict::Cut(End::HeadTimeout),
-            )),
+            Stage::Head => Some((self.stage_since + self.header_timeout, Verdict::Cut(End::HeadTimeout))),
             Stage::Request | Stage::Over => None,
             Stage::Lingering => Some((self.stage_since + LINGER, Verdict::StopLingering)),
         }
@@ -219,12 +208,7 @@ mod tests {
     const STALL: Duration = Duration::from_secs(20);
 
     fn clock() -> Clock {
-        let limits = Limits {
-            header_timeout: HEAD,
-            keep_alive: IDLE,
-            write_stall: STALL,
-            ..limits()
-        };
+        let limits = Limits { header_timeout: HEAD, keep_alive: IDLE, write_stall: STALL, ..limits() };
         Clock::start(&limits, 0.5)
     }
 
@@ -238,29 +222,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_stage_has_its_own_time() {
         let (mut clock, signals) = (clock(), Signals::default());
-        assert_eq!(
-            due(&mut clock, &signals),
-            Some(HEAD),
-            "a silent connection is bounded"
-        );
+        assert_eq!(due(&mut clock, &signals), Some(HEAD), "a silent connection is bounded");
         signals.received();
         assert_eq!(due(&mut clock, &signals), Some(HEAD));
         advance(HEAD / 2).await;
         signals.received();
-        assert_eq!(
-            due(&mut clock, &signals),
-            Some(HEAD / 2),
-            "more bytes buy no more time"
-        );
+        assert_eq!(due(&mut clock, &signals), Some(HEAD / 2), "more bytes buy no more time");
         signals.enter(Stage::Request);
         assert_eq!(due(&mut clock, &signals), None);
         signals.enter(Stage::Idle);
         assert_eq!(due(&mut clock, &signals), Some(IDLE));
         advance(IDLE).await;
-        assert_eq!(
-            clock.look(&signals, Some(Instant::now())),
-            Verdict::Cut(End::Idle)
-        );
+        assert_eq!(clock.look(&signals, Some(Instant::now())), Verdict::Cut(End::Idle));
     }
 
     #[tokio::test(start_paused = true)]
@@ -283,19 +256,12 @@ mod tests {
         assert_eq!(due(&mut clock, &signals), Some(STALL));
         advance(STALL / 2).await;
         signals.write_blocked();
-        assert_eq!(
-            due(&mut clock, &signals),
-            Some(STALL / 2),
-            "waiting is no progress"
-        );
+        assert_eq!(due(&mut clock, &signals), Some(STALL / 2), "waiting is no progress");
         signals.wrote(1);
         signals.write_blocked();
         assert_eq!(due(&mut clock, &signals), Some(STALL));
         advance(STALL).await;
-        assert_eq!(
-            clock.look(&signals, Some(Instant::now())),
-            Verdict::Cut(End::Stalled)
-        );
+        assert_eq!(clock.look(&signals, Some(Instant::now())), Verdict::Cut(End::Stalled));
     }
 
     #[tokio::test(start_paused = true)]
@@ -316,10 +282,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn age_retires_once_within_its_spread() {
         let age = Duration::from_secs(100);
-        let limits = Limits {
-            connection_age: Some(age),
-            ..limits()
-        };
+        let limits = Limits { connection_age: Some(age), ..limits() };
         let signals = Signals::default();
         signals.enter(Stage::Request);
         for (spread, expected) in [(0.0, 90), (0.5, 100), (1.0, 110)] {

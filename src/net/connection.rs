@@ -100,12 +100,7 @@ pub(super) async fn serve<S, F, B>(
     let answer = service_fn(|request| {
         let stage = InRequest::enter(&signals);
         let answer = service(request, Arc::clone(&connection));
-        async move {
-            Ok::<_, Infallible>(answer.await.map(|body| Watched {
-                body,
-                _stage: stage,
-            }))
-        }
+        async move { Ok::<_, Infallible>(answer.await.map(|body| Watched { body, _stage: stage })) }
     });
     let http = pin!(builder.serve_connection(wire, answer));
     let end = drive(http, &signals, clock, phase).await;
@@ -152,10 +147,7 @@ impl<B: Body + Unpin> Body for Watched<B> {
     type Data = B::Data;
     type Error = B::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         Pin::new(&mut self.get_mut().body).poll_frame(cx)
     }
 

@@ -82,11 +82,7 @@ impl Drain<()> {
             // A sender that is gone is a gateway that is gone.
             let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
         });
-        Drain {
-            phase: seen,
-            started: Some(started),
-            registered: false,
-        }
+        Drain { phase: seen, started: Some(started), registered: false }
     }
 }
 
@@ -117,9 +113,7 @@ fn end_of(error: &hyper::Error, signals: &Signals) -> End {
         End::HeadTooLarge
     } else if error.is_parse() {
         End::BadHead
-    } else if error.is_incomplete_message()
-        && matches!(signals.stage(), Stage::Opened | Stage::Idle)
-    {
+    } else if error.is_incomplete_message() && matches!(signals.stage(), Stage::Opened | Stage::Idle) {
         End::Closed
     } else {
         End::Broken

@@ -33,10 +33,7 @@ pub(super) fn find(port: u16) -> Option<Holder> {
     }
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        holds(&entry.path(), &sockets).then(|| Holder {
-            pid,
-            command: command(&entry.path(), pid),
-        })
+        holds(&entry.path(), &sockets).then(|| Holder { pid, command: command(&entry.path(), pid) })
     })
 }
 
@@ -60,34 +57,17 @@ fn holds(process: &Path, sockets: &[String]) -> bool {
         return false;
     };
     descriptors.flatten().any(|descriptor| {
-        fs::read_link(descriptor.path()).is_ok_and(|link| {
-            sockets
-                .iter()
-                .any(|socket| link.as_os_str() == socket.as_str())
-        })
+        fs::read_link(descriptor.path())
+            .is_ok_and(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
     })
 }
 
 fn command(process: &Path, pid: u32) -> String {
     let arguments = fs::read(process.join("cmdline")).unwrap_or_default();
-    let program = arguments
-        .split(|byte| matches!(byte, 0 | b' '))
-        .next()
-        .unwrap_or_default();
-    let name = program
-        .rsplit(|byte| *byte == b'/')
-        .next()
-        .unwrap_or_default();
-    let name: String = String::from_utf8_lossy(name)
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(64)
-        .collect();
-    if name.is_empty() {
-        format!("process {pid}")
-    } else {
-        name
-    }
+    let program = arguments.split(|byte| matches!(byte, 0 | b' ')).next().unwrap_or_default();
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let name: String = String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).take(64).collect();
+    if name.is_empty() { format!("process {pid}") } else { name }
 }
 
 #[cfg(test)]
@@ -108,10 +88,7 @@ mod tests {
     #[test]
     fn finds_this_process() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
-        let port = socket
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port();
+        let port = socket.local_addr().expect("a bound socket has an address").port();
         let holder = find(port).expect("our own descriptors are readable");
         assert_eq!(holder.pid, std::process::id());
         assert!(!holder.command.contains('/'), "{holder}");

@@ -82,29 +82,18 @@ pub(super) enum ListenSocket {
 ///
 /// # Errors
 /// The first address that cannot be bound.
-pub fn bind(
-    name: &'static str,
-    addresses: &[Address],
-    limits: &Limits,
-) -> Result<Listener, BindError> {
+pub fn bind(name: &'static str, addresses: &[Address], limits: &Limits) -> Result<Listener, BindError> {
     let options = Options {
         user_timeout: USER_TIMEOUT.max(limits.write_stall + limits.write_stall / 2),
         ipv4_wildcards: wildcard_ports(addresses),
     };
-    let mut listener = Listener {
-        name,
-        addresses: Vec::new(),
-        sockets: Vec::new(),
-    };
+    let mut listener = Listener { name, addresses: Vec::new(), sockets: Vec::new() };
     for address in addresses {
         match address {
             Address::Unix(path) => {
-                let socket = unix::bind(path, BACKLOG).map_err(|error| {
-                    BindError::new(name, format!("unix:{}", path.display()), error)
-                })?;
-                listener
-                    .addresses
-                    .push(Bound::Unix(socket.path().to_owned()));
+                let socket = unix::bind(path, BACKLOG)
+                    .map_err(|error| BindError::new(name, format!("unix:{}", path.display()), error))?;
+                listener.addresses.push(Bound::Unix(socket.path().to_owned()));
                 listener.sockets.push(ListenSocket::Unix(socket));
             }
             Address::Tcp { host, port } => {
@@ -139,12 +128,7 @@ fn wildcard_ports(addresses: &[Address]) -> Vec<u16> {
 
 type BoundSocket = (SocketAddr, TcpListener);
 
-fn bind_name(
-    name: &'static str,
-    host: &str,
-    port: u16,
-    options: &Options,
-) -> Result<Vec<BoundSocket>, BindError> {
+fn bind_name(name: &'static str, host: &str, port: u16, options: &Options) -> Result<Vec<BoundSocket>, BindError> {
     let unresolved = |error| BindError::new(name, format!("{host}:{port}"), error);
     let mut sockets: Vec<BoundSocket> = Vec::new();
     for mut address in (host, port).to_socket_addrs().map_err(unresolved)? {
@@ -152,18 +136,13 @@ fn bind_name(
             address.set_port(first.port());
         }
         if sockets.iter().all(|(bound, _)| *bound != address) {
-            sockets
-                .push(tcp(address, options).map_err(|error| BindError::tcp(name, address, error))?);
+            sockets.push(tcp(address, options).map_err(|error| BindError::tcp(name, address, error))?);
         }
     }
     Ok(sockets)
 }
 
-fn bind_loopbacks(
-    name: &'static str,
-    port: u16,
-    options: &Options,
-) -> Result<Vec<BoundSocket>, BindError> {
+fn bind_loopbacks(name: &'static str, port: u16, options: &Options) -> Result<Vec<BoundSocket>, BindError> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -173,8 +152,7 @@ fn bind_loopbacks(
         match tcp(second, options) {
             Ok(second) => return Ok(vec![first, second]),
             Err(error) if no_ipv6(&error) => return Ok(vec![first]),
-            Err(error)
-                if port == 0 && tries < PORT_TRIES && error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) if port == 0 && tries < PORT_TRIES && error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(BindError::tcp(name, second, error)),
         }
     }
@@ -183,10 +161,7 @@ fn bind_loopbacks(
 /// Whether a bind failed because this machine has no IPv6.
 fn no_ipv6(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
-        || matches!(
-            error.raw_os_error(),
-            Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT)
-        )
+        || matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT))
 }
 
 /// Binds and listens. Every option is set on the listening socket once: Linux hands it on to each
@@ -195,16 +170,13 @@ fn tcp(address: SocketAddr, options: &Options) -> io::Result<BoundSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        let alone = address.ip() != IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-            || options.ipv4_wildcards.contains(&address.port());
+        let alone =
+            address.ip() != IpAddr::V6(Ipv6Addr::UNSPECIFIED) || options.ipv4_wildcards.contains(&address.port());
         socket.set_only_v6(alone)?;
     }
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(KEEPALIVE_IDLE)
-            .with_interval(KEEPALIVE_EVERY)
-            .with_retries(KEEPALIVE_PROBES),
+        &TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_PROBES),
     )?;
     #[cfg(target_os = "linux")]
     {
@@ -231,10 +203,7 @@ mod tests {
     use crate::net::tests::limits;
 
     fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp {
-            host: host.into(),
-            port,
-        }
+        Address::Tcp { host: host.into(), port }
     }
 
     fn port(bound: &Bound) -> u16 {
@@ -247,16 +216,8 @@ mod tests {
     #[tokio::test]
     async fn localhost_is_both_loopbacks_on_one_port() {
         let listener = bind("main", &[tcp("LocalHost", 0)], &limits()).expect("loopback binds");
-        assert!(
-            listener
-                .addresses
-                .iter()
-                .all(|bound| bound.is_local() && port(bound) != 0)
-        );
-        assert_eq!(
-            port(&listener.addresses[0]),
-            port(&listener.addresses[listener.addresses.len() - 1])
-        );
+        assert!(listener.addresses.iter().all(|bound| bound.is_local() && port(bound) != 0));
+        assert_eq!(port(&listener.addresses[0]), port(&listener.addresses[listener.addresses.len() - 1]));
         let ipv6 = StdTcpListener::bind("[::1]:0").is_ok();
         assert_eq!(listener.addresses.len(), 1 + usize::from(ipv6));
     }
@@ -264,16 +225,10 @@ mod tests {
     #[tokio::test]
     async fn a_taken_port_names_its_holder_and_a_way_out() {
         let taken = StdTcpListener::bind("127.0.0.1:0").expect("loopback binds");
-        let port = taken
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port();
+        let port = taken.local_addr().expect("a bound socket has an address").port();
         let error = bind("main", &[tcp("127.0.0.1", port)], &limits()).expect_err("it is taken");
         let text = error.to_string();
-        assert!(
-            text.contains(&format!("(pid {})", std::process::id())),
-            "{text}"
-        );
+        assert!(text.contains(&format!("(pid {})", std::process::id())), "{text}");
         assert!(text.contains("--listen 127.0.0.1:"), "{text}");
         let error = bind("admin", &[tcp("127.0.0.1", port)], &limits()).expect_err("it is taken");
         assert!(error.to_string().contains("--admin 127.0.0.1:"), "{error}");
@@ -282,38 +237,24 @@ mod tests {
     #[tokio::test]
     async fn an_error_leaves_nothing_bound() {
         let taken = StdTcpListener::bind("127.0.0.1:0").expect("loopback binds");
-        let taken_port = taken
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port();
+        let taken_port = taken.local_addr().expect("a bound socket has an address").port();
         let free = StdTcpListener::bind("127.0.0.1:0").expect("loopback binds");
-        let free_port = free
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port();
+        let free_port = free.local_addr().expect("a bound socket has an address").port();
         drop(free);
-        bind(
-            "main",
-            &[tcp("127.0.0.1", free_port), tcp("127.0.0.1", taken_port)],
-            &limits(),
-        )
-        .expect_err("the second is taken");
+        bind("main", &[tcp("127.0.0.1", free_port), tcp("127.0.0.1", taken_port)], &limits())
+            .expect_err("the second is taken");
         bind("main", &[tcp("127.0.0.1", free_port)], &limits()).expect("the first is free again");
     }
 
     #[tokio::test]
     async fn both_wildcards_may_share_a_port() {
         let probe = StdTcpListener::bind("0.0.0.0:0").expect("the wildcard binds");
-        let port = probe
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port();
+        let port = probe.local_addr().expect("a bound socket has an address").port();
         drop(probe);
         if StdTcpListener::bind("[::1]:0").is_err() {
             return;
         }
-        let listener = bind("main", &[tcp("0.0.0.0", port), tcp("::", port)], &limits())
-            .expect("they are apart");
+        let listener = bind("main", &[tcp("0.0.0.0", port), tcp("::", port)], &limits()).expect("they are apart");
         assert_eq!(listener.addresses.len(), 2);
         assert!(listener.addresses.iter().all(|bound| !bound.is_local()));
     }
@@ -321,10 +262,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn accepted_sockets_inherit_every_option() {
-        let limits = Limits {
-            write_stall: Duration::from_secs(60),
-            ..limits()
-        };
+        let limits = Limits { write_stall: Duration::from_secs(60), ..limits() };
         let listener = bind("main", &[tcp("127.0.0.1", 0)], &limits).expect("loopback binds");
         let ListenSocket::Tcp(socket) = &listener.sockets[0] else {
             panic!("a TCP address makes a TCP socket");
@@ -335,10 +273,7 @@ mod tests {
         let accepted = SockRef::from(&accepted);
         assert!(accepted.tcp_nodelay().expect("readable"));
         assert!(accepted.keepalive().expect("readable"));
-        assert_eq!(
-            accepted.tcp_user_timeout().expect("readable"),
-            Some(Duration::from_secs(90))
-        );
+        assert_eq!(accepted.tcp_user_timeout().expect("readable"), Some(Duration::from_secs(90)));
         assert_eq!(accepted.tcp_notsent_lowat().expect("readable"), UNSENT);
     }
 }

@@ -55,11 +55,7 @@ pub(super) fn bind(path: &Path, backlog: i32) -> io::Result<UnixSocket> {
     socket.set_nonblocking(true)?;
     let file = identity(path)?;
     let listener = UnixListener::from_std(socket.into())?;
-    Ok(UnixSocket {
-        listener,
-        path: path.to_owned(),
-        file,
-    })
+    Ok(UnixSocket { listener, path: path.to_owned(), file })
 }
 
 fn bound(path: &Path) -> io::Result<Socket> {
@@ -120,10 +116,7 @@ mod tests {
         let directory = Directory::new("mode");
         let path = directory.0.join("socket");
         let socket = bind(&path, 16).expect("a free path binds");
-        let mode = fs::metadata(&path)
-            .expect("the file is there")
-            .permissions()
-            .mode();
+        let mode = fs::metadata(&path).expect("the file is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         drop(socket);
         assert!(!path.exists());

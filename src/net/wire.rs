@@ -30,11 +30,7 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(stream: Stream, signals: Arc<Signals>) -> Wire {
-        Wire {
-            stream,
-            signals,
-            shut: false,
-        }
+        Wire { stream, signals, shut: false }
     }
 
     fn note_write(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -71,11 +67,7 @@ impl Wire {
 }
 
 impl Stream {
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
@@ -84,11 +76,7 @@ impl Stream {
 }
 
 impl AsyncRead for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let outcome = self.stream.poll_read(cx, buffer);
         if buffer.filled().len() > before {
@@ -99,11 +87,7 @@ impl AsyncRead for Wire {
 }
 
 impl AsyncWrite for Wire {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),

@@ -100,7 +100,8 @@ impl Server {
     /// A server without children; [`Server::scout`] and [`Server::open_pool`] start some.
     #[must_use]
     pub fn new(parts: ServerParts) -> Arc<Server> {
-        let ServerParts { name, config, sessions, spawner, command, registry, budget, streams, log, node, metrics } = parts;
+        let ServerParts { name, config, sessions, spawner, command, registry, budget, streams, log, node, metrics } =
+            parts;
         let breaker = Arc::new(Mutex::new(Breaker::new(config.breaker.clone())));
         let status = Arc::new(watch::Sender::new(Status::unknown()));
         let accounts = Accounts {
@@ -115,7 +116,12 @@ impl Server {
             limits: sessions,
             timeouts: config.timeouts.clone(),
             streams,
-            handshakes: watch_handshakes(Arc::clone(&breaker), Arc::clone(&status), Arc::clone(&name), Arc::clone(&metrics)),
+            handshakes: watch_handshakes(
+                Arc::clone(&breaker),
+                Arc::clone(&status),
+                Arc::clone(&name),
+                Arc::clone(&metrics),
+            ),
             accounts: Arc::new(accounts),
             metrics: Arc::clone(&metrics),
         });

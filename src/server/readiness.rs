@@ -63,7 +63,13 @@ impl Readiness {
                 Health::Failed(failure) => ("failed", failure.to_string()),
             };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{} {state} {}s {}", server.name(), status.since.elapsed().as_secs(), reason.escape_default());
+            let _ = writeln!(
+                text,
+                "{} {state} {}s {}",
+                server.name(),
+                status.since.elapsed().as_secs(),
+                reason.escape_default()
+            );
         }
         text
     }

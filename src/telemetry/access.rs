@@ -96,13 +96,7 @@ pub struct AccessLine<'a> {
 impl<'a> AccessLine<'a> {
     /// A line with what every line has; the rest is empty.
     #[must_use]
-    pub fn new(
-        node: &'a str,
-        server: &'a str,
-        method: &'a str,
-        outcome: Outcome,
-        total: Duration,
-    ) -> Self {
+    pub fn new(node: &'a str, server: &'a str, method: &'a str, outcome: Outcome, total: Duration) -> Self {
         AccessLine {
             node,
             server,
@@ -137,9 +131,7 @@ impl<'a> AccessLine<'a> {
         line.cut_text("method", self.method, LONGEST_NAME);
         optional(self.tool, |tool| line.cut_text("tool", tool, LONGEST_NAME));
         line.text("outcome", self.outcome.as_str());
-        optional(self.status, |status| {
-            line.whole("status", u64::from(status))
-        });
+        optional(self.status, |status| line.whole("status", u64::from(status)));
         optional(self.rpc_code, |code| line.signed("rpc_code", code));
         line.millis("ms", self.total);
         optional(self.queue, |queue| line.millis("queue_ms", queue));
@@ -147,42 +139,19 @@ impl<'a> AccessLine<'a> {
         line.whole("in_bytes", self.in_bytes);
         line.whole("out_bytes", self.out_bytes);
         optional(self.answer, |answer| line.text("answer", answer.as_str()));
-        optional(self.session, |session| {
-            line.text("session", session.as_str())
-        });
+        optional(self.session, |session| line.text("session", session.as_str()));
         optional(self.principal, |principal| write_principal(line, principal));
-        optional(self.client_addr, |address| {
-            line.shown_whole("client_addr", &address)
-        });
+        optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
         optional(self.client, |client| {
-            line.shown(
-                "client",
-                &format_args!("{}/{}", client.name, client.version),
-                LONGEST_SHORT,
-            );
+            line.shown("client", &format_args!("{}/{}", client.name, client.version), LONGEST_SHORT);
         });
-        optional(self.protocol, |protocol| {
-            line.cut_text("protocol", protocol, LONGEST_SHORT)
-        });
-        optional(self.rpc_id, |id| {
-            line.cut_text("rpc_id", without_quotes(id), LONGEST_SHORT)
-        });
-        optional(
-            (self.stream_events > 0).then_some(self.stream_events),
-            |events| line.whole("stream_events", events),
-        );
-        optional((self.resumed > 0).then_some(self.resumed), |resumed| {
-            line.whole("resumed", resumed)
-        });
-        optional(self.trace_id, |id| {
-            line.cut_text("trace_id", id, LONGEST_SHORT)
-        });
-        optional(self.child_pid, |pid| {
-            line.whole("child_pid", u64::from(pid))
-        });
-        optional(self.reason, |reason| {
-            line.cut_text("reason", reason, LONGEST_NAME)
-        });
+        optional(self.protocol, |protocol| line.cut_text("protocol", protocol, LONGEST_SHORT));
+        optional(self.rpc_id, |id| line.cut_text("rpc_id", without_quotes(id), LONGEST_SHORT));
+        optional((self.stream_events > 0).then_some(self.stream_events), |events| line.whole("stream_events", events));
+        optional((self.resumed > 0).then_some(self.resumed), |resumed| line.whole("resumed", resumed));
+        optional(self.trace_id, |id| line.cut_text("trace_id", id, LONGEST_SHORT));
+        optional(self.child_pid, |pid| line.whole("child_pid", u64::from(pid)));
+        optional(self.reason, |reason| line.cut_text("reason", reason, LONGEST_NAME));
     }
 }
 
@@ -213,14 +182,10 @@ impl RefusedLine<'_> {
         optional(self.server, |server| line.text("server", server));
         line.whole("status", u64::from(self.status));
         optional(self.principal, |principal| write_principal(line, principal));
-        optional(self.client_addr, |address| {
-            line.shown_whole("client_addr", &address)
-        });
+        optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
         line.text("reason", self.reason.as_str());
         optional(self.key, |key| line.text("key", key));
-        optional(self.value, |value| {
-            line.cut_text("value", value, LONGEST_SHORT)
-        });
+        optional(self.value, |value| line.cut_text("value", value, LONGEST_SHORT));
     }
 }
 
@@ -281,11 +246,9 @@ impl AccessLog {
 fn level_of(outcome: Outcome) -> LogLevel {
     match outcome {
         Outcome::Refused | Outcome::Timeout | Outcome::ChildGone => LogLevel::Warn,
-        Outcome::Ok
-        | Outcome::ToolError
-        | Outcome::RpcError
-        | Outcome::Cancelled
-        | Outcome::ClientGone => LogLevel::Info,
+        Outcome::Ok | Outcome::ToolError | Outcome::RpcError | Outcome::Cancelled | Outcome::ClientGone => {
+            LogLevel::Info
+        }
     }
 }
 
@@ -301,9 +264,7 @@ fn write_principal(line: &mut Line<'_>, principal: &Principal) {
 
 /// The inside of a JSON string, or the literal itself.
 fn without_quotes(id: &str) -> &str {
-    id.strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .unwrap_or(id)
+    id.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(id)
 }
 
 #[cfg(test)]

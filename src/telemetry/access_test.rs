@@ -18,8 +18,7 @@ use crate::telemetry::session_digest::session_digest;
 fn logged(level: LogLevel, access: Access, write: impl FnOnce(&AccessLog)) -> String {
     let sink = Capture::default();
     let (logs, _receiver) =
-        Logs::build(&config(level, access), Sink::Writer(Box::new(sink.clone())))
-            .expect("a thread starts");
+        Logs::build(&config(level, access), Sink::Writer(Box::new(sink.clone()))).expect("a thread starts");
     write(&logs.access());
     drop(logs);
     sink.text()
@@ -42,10 +41,7 @@ fn full<'a>(principal: &'a Principal) -> AccessLine<'a> {
         session: Some(session_digest("abc")),
         principal: Some(principal),
         client_addr: Some(Peer::Ip(IpAddr::V6(Ipv6Addr::LOCALHOST))),
-        client: Some(Client {
-            name: "editor",
-            version: "1.2",
-        }),
+        client: Some(Client { name: "editor", version: "1.2" }),
         protocol: Some("2025-11-25"),
         rpc_id: Some("\"a-7\""),
         stream_events: 3,
@@ -53,22 +49,14 @@ fn full<'a>(principal: &'a Principal) -> AccessLine<'a> {
         trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736"),
         child_pid: Some(4711),
         reason: Some("child_gone"),
-        ..AccessLine::new(
-            "n1",
-            "files",
-            "tools/call",
-            Outcome::RpcError,
-            Duration::from_micros(12_345),
-        )
+        ..AccessLine::new("n1", "files", "tools/call", Outcome::RpcError, Duration::from_micros(12_345))
     }
 }
 
 #[test]
 fn a_full_line_has_every_field_in_the_documented_order() {
     let principal = Principal::Key(Arc::from("ci"));
-    let text = logged(LogLevel::Info, Access::All, |log| {
-        log.rpc(&full(&principal))
-    });
+    let text = logged(LogLevel::Info, Access::All, |log| log.rpc(&full(&principal)));
     let (_, after_time) = text.split_once("Z\"").expect("a time");
     assert_eq!(
         after_time,
@@ -85,9 +73,7 @@ fn a_full_line_has_every_field_in_the_documented_order() {
 
 #[test]
 fn a_short_line_leaves_out_what_it_does_not_know() {
-    let text = logged(LogLevel::Info, Access::All, |log| {
-        log.rpc(&short(Outcome::Ok))
-    });
+    let text = logged(LogLevel::Info, Access::All, |log| log.rpc(&short(Outcome::Ok)));
     let (_, after_time) = text.split_once("Z\"").expect("a time");
     assert_eq!(
         after_time,
@@ -121,10 +107,7 @@ fn a_refusal_names_the_key_that_would_change_it() {
             "\n"
         )
     );
-    assert_eq!(
-        logged(LogLevel::Info, Access::Off, |log| log.refused(&line)),
-        ""
-    );
+    assert_eq!(logged(LogLevel::Info, Access::Off, |log| log.refused(&line)), "");
 }
 
 #[test]
@@ -141,17 +124,11 @@ fn access_and_level_decide_which_lines_stand() {
         };
         text.lines().map(outcome).collect()
     };
-    let every: Vec<&str> = Outcome::ALL
-        .iter()
-        .map(|outcome| outcome.as_str())
-        .collect();
+    let every: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect();
     assert_eq!(outcomes(LogLevel::Info, Access::All), every);
     assert_eq!(outcomes(LogLevel::Info, Access::Errors), every[1..]);
     assert_eq!(outcomes(LogLevel::Info, Access::Off), [""; 0]);
-    assert_eq!(
-        outcomes(LogLevel::Warn, Access::All),
-        ["refused", "timeout", "child_gone"]
-    );
+    assert_eq!(outcomes(LogLevel::Warn, Access::All), ["refused", "timeout", "child_gone"]);
     assert_eq!(outcomes(LogLevel::Error, Access::All), [""; 0]);
 }
 

@@ -12,24 +12,17 @@ pub(super) struct Capture(Arc<Mutex<Vec<u8>>>);
 
 impl Capture {
     pub(super) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("no writer panics").clone())
-            .expect("lines are UTF-8")
+        String::from_utf8(self.0.lock().expect("no writer panics").clone()).expect("lines are UTF-8")
     }
 
     pub(super) fn lines(&self) -> Vec<serde_json::Value> {
-        self.text()
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("a line is JSON"))
-            .collect()
+        self.text().lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
     }
 }
 
 impl Write for Capture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .expect("no reader panics")
-            .extend_from_slice(bytes);
+        self.0.lock().expect("no reader panics").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -49,14 +42,7 @@ impl Scripted {
     pub(super) fn new() -> (Self, Sender<io::Result<usize>>, Capture) {
         let (sender, steps) = channel();
         let taken = Capture::default();
-        (
-            Scripted {
-                steps,
-                taken: taken.clone(),
-            },
-            sender,
-            taken,
-        )
+        (Scripted { steps, taken: taken.clone() }, sender, taken)
     }
 }
 
@@ -73,13 +59,5 @@ impl Write for Scripted {
 
 /// `[telemetry]` with JSON lines.
 pub(super) fn config(level: LogLevel, access: Access) -> Telemetry {
-    Telemetry {
-        level,
-        format: LogFormat::Json,
-        access,
-        metrics: Metrics {
-            tools: true,
-            max_tools: 50,
-        },
-    }
+    Telemetry { level, format: LogFormat::Json, access, metrics: Metrics { tools: true, max_tools: 50 } }
 }

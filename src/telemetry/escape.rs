@@ -23,9 +23,7 @@ pub(super) fn cut(text: &str, characters: usize) -> &str {
     if text.len() <= characters {
         return text;
     }
-    text.char_indices()
-        .nth(characters)
-        .map_or(text, |(end, _)| &text[..end])
+    text.char_indices().nth(characters).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Shows text on a terminal with every unsafe character as `\uXXXX`. Quotes and backslashes stay,
@@ -103,9 +101,7 @@ fn unsafe_sequence(bytes: &[u8]) -> (usize, Option<u16>) {
     match *bytes {
         [0xc2, last @ 0x80..=0x9f, ..] => (2, Some(u16::from(last))),
         [0xd8, 0x9c, ..] => (2, Some(0x061c)),
-        [0xe2, 0x80, last @ (0x8e | 0x8f | 0xa8..=0xae), ..] => {
-            (3, Some(0x2000 | u16::from(last & 0x3f)))
-        }
+        [0xe2, 0x80, last @ (0x8e | 0x8f | 0xa8..=0xae), ..] => (3, Some(0x2000 | u16::from(last & 0x3f))),
         [0xe2, 0x81, last @ 0xa6..=0xa9, ..] => (3, Some(0x2040 | u16::from(last & 0x3f))),
         _ => (1, None),
     }
@@ -143,8 +139,7 @@ pub(super) mod tests {
                 .chars()
                 .collect::<Vec<char>>(),
         );
-        prop::collection::vec(proptest::prop_oneof![nasty, any::<char>()], 0..80)
-            .prop_map(String::from_iter)
+        prop::collection::vec(proptest::prop_oneof![nasty, any::<char>()], 0..80).prop_map(String::from_iter)
     }
 
     fn escaped(text: &str) -> String {
@@ -181,32 +176,23 @@ pub(super) mod tests {
             let mut buffer = [0; 4];
             let text: &str = character.encode_utf8(&mut buffer);
             let changes = escaped(text) != text;
-            assert_eq!(
-                changes,
-                has_control(text) || matches!(character, '"' | '\\'),
-                "{character:?}"
-            );
+            assert_eq!(changes, has_control(text) || matches!(character, '"' | '\\'), "{character:?}");
         }
     }
 
     #[test]
     fn the_forms_are_those_of_json() {
-        assert_eq!(
-            escaped("a\n\"\\\u{1b}[0m\u{9b}\u{202e}\u{2066}é"),
-            "a\\n\\\"\\\\\\u001b[0m\\u009b\\u202e\\u2066é"
-        );
+        assert_eq!(escaped("a\n\"\\\u{1b}[0m\u{9b}\u{202e}\u{2066}é"), "a\\n\\\"\\\\\\u001b[0m\\u009b\\u202e\\u2066é");
     }
 
     #[test]
     fn what_the_specification_names_is_unsafe() {
         for text in [
-            "\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{2028}", "\u{2029}", "\u{202a}", "\u{202e}",
-            "\u{2066}", "\u{2069}", "\u{200f}", "\u{61c}",
+            "\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{2028}", "\u{2029}", "\u{202a}", "\u{202e}", "\u{2066}",
+            "\u{2069}", "\u{200f}", "\u{61c}",
         ] {
             assert!(has_control(text), "{text:?}");
         }
-        assert!(!has_control(
-            "plain text, ünïcode, 漢字, 😀, \"quotes\" and \\"
-        ));
+        assert!(!has_control("plain text, ünïcode, 漢字, 😀, \"quotes\" and \\"));
     }
 }

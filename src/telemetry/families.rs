@@ -1,26 +1,22 @@
 //! Every metric family: name, labels, buckets and the sentence a scrape shows.
 
 use prometheus::core::Collector;
-use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What every name begins with.
 const NAMESPACE: &str = "gangway";
 
 /// Upper bounds, in seconds, of the histograms that have no scale of their own.
-pub(super) const SECONDS: &[f64] = &[
-    0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0,
-    300.0,
-];
+pub(super) const SECONDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
 /// Upper bounds of tool calls: few, since there is one set per tool.
 pub(super) const TOOL_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 2.0, 10.0, 60.0];
 
 /// Upper bounds of session lengths: [`SECONDS`], then half an hour, two hours and a day.
 pub(super) const SESSION_SECONDS: &[f64] = &[
-    0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0,
-    300.0, 1800.0, 7200.0, 86400.0,
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 1800.0,
+    7200.0, 86400.0,
 ];
 
 /// All vectors but those of tools, which [`Tools`](super::tool_metrics::Tools) owns per server.
@@ -136,17 +132,12 @@ impl Registrar<'_> {
     }
 
     fn histograms(&self, name: &str, help: &str, labels: &[&str], bounds: &[f64]) -> HistogramVec {
-        self.keep(HistogramVec::new(
-            HistogramOpts::from(options(name, help)).buckets(bounds.to_vec()),
-            labels,
-        ))
+        self.keep(HistogramVec::new(HistogramOpts::from(options(name, help)).buckets(bounds.to_vec()), labels))
     }
 
     fn keep<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
         let collector = made.expect("names and labels are literals of this file, each well-formed");
-        self.registry
-            .register(Box::new(collector.clone()))
-            .expect("every name of this file occurs once");
+        self.registry.register(Box::new(collector.clone())).expect("every name of this file occurs once");
         collector
     }
 }

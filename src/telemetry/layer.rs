@@ -39,22 +39,14 @@ pub(super) struct EventLayer {
 impl EventLayer {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         let own = is_own(metadata.target());
-        let limit = if own {
-            self.level
-        } else {
-            self.level.min(LogLevel::Warn)
-        };
+        let limit = if own { self.level } else { self.level.min(LogLevel::Warn) };
         metadata.is_event() && log_level(*metadata.level()) <= limit
     }
 }
 
 impl<S: Subscriber> Layer<S> for EventLayer {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.wants(metadata) {
-            Interest::always()
-        } else {
-            Interest::never()
-        }
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
@@ -80,10 +72,7 @@ impl<S: Subscriber> Layer<S> for EventLayer {
         if !is_own(event.metadata().target()) {
             part.text("target", event.metadata().target());
         }
-        event.record(&mut Fields {
-            part,
-            event: &mut name,
-        });
+        event.record(&mut Fields { part, event: &mut name });
         let level = log_level(*event.metadata().level());
         let shown = if name.is_empty() { UNNAMED } else { &name };
         let mut line = Line::begin(&mut whole, self.format, timestamp::now(), level, shown);
@@ -95,9 +84,7 @@ impl<S: Subscriber> Layer<S> for EventLayer {
 }
 
 fn is_own(target: &str) -> bool {
-    target
-        .strip_prefix(OWN_TARGET)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    target.strip_prefix(OWN_TARGET).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 fn log_level(level: Level) -> LogLevel {
@@ -146,8 +133,7 @@ impl Visit for Fields<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.part
-            .shown_whole(key(field), &format_args!("{value:?}"));
+        self.part.shown_whole(key(field), &format_args!("{value:?}"));
     }
 }
 

@@ -7,14 +7,10 @@ use crate::telemetry::log::{Logs, Sink};
 /// What the log holds after `emit`, without the times.
 fn logged(config: &Telemetry, emit: impl FnOnce()) -> Vec<String> {
     let sink = Capture::default();
-    let (logs, receiver) =
-        Logs::build(config, Sink::Writer(Box::new(sink.clone()))).expect("a thread starts");
+    let (logs, receiver) = Logs::build(config, Sink::Writer(Box::new(sink.clone()))).expect("a thread starts");
     with_default(receiver, emit);
     drop(logs);
-    sink.text()
-        .lines()
-        .map(|line| line.split_once('Z').expect("a time").1.to_owned())
-        .collect()
+    sink.text().lines().map(|line| line.split_once('Z').expect("a time").1.to_owned()).collect()
 }
 
 #[test]
@@ -49,22 +45,11 @@ fn fields_keep_their_order_and_the_event_leads() {
 
 #[test]
 fn text_holds_the_same() {
-    let config = Telemetry {
-        format: LogFormat::Text,
-        ..config(LogLevel::Debug, Access::All)
-    };
+    let config = Telemetry { format: LogFormat::Text, ..config(LogLevel::Debug, Access::All) };
     let lines = logged(&config, || {
-        tracing::debug!(
-            event = "session_open",
-            server = "files",
-            note = "a b",
-            "hello\u{9b}"
-        );
+        tracing::debug!(event = "session_open", server = "files", note = "a b", "hello\u{9b}");
     });
-    assert_eq!(
-        lines,
-        [r#" debug session_open  message="hello\u009b" server=files note="a b""#]
-    );
+    assert_eq!(lines, [r#" debug session_open  message="hello\u009b" server=files note="a b""#]);
 }
 
 #[test]

@@ -41,13 +41,7 @@ pub(super) struct Line<'b> {
 
 impl<'b> Line<'b> {
     /// Begins a line with its time (since the Unix epoch), level and event.
-    pub(super) fn begin(
-        out: &'b mut Vec<u8>,
-        format: Format,
-        at: Duration,
-        level: LogLevel,
-        event: &str,
-    ) -> Self {
+    pub(super) fn begin(out: &'b mut Vec<u8>, format: Format, at: Duration, level: LogLevel, event: &str) -> Self {
         let level = level_name(level);
         match format {
             Format::Json => {
@@ -102,13 +96,7 @@ impl<'b> Line<'b> {
     pub(super) fn shown(&mut self, key: &str, value: &dyn Display, characters: usize) {
         self.string(key, |out| {
             // It only ever fails to stop a value that is longer than its limit.
-            let _ = write!(
-                Escaping {
-                    out,
-                    left: characters
-                },
-                "{value}"
-            );
+            let _ = write!(Escaping { out, left: characters }, "{value}");
         });
     }
 
@@ -139,12 +127,7 @@ impl<'b> Line<'b> {
         push_decimal(self.out, micros / 1000);
         let rest = micros % 1000;
         // Each is one digit, so nothing is cut off.
-        let digits = [
-            b'.',
-            b'0' + (rest / 100) as u8,
-            b'0' + (rest / 10 % 10) as u8,
-            b'0' + (rest % 10) as u8,
-        ];
+        let digits = [b'.', b'0' + (rest / 100) as u8, b'0' + (rest / 10 % 10) as u8, b'0' + (rest % 10) as u8];
         self.out.extend_from_slice(&digits);
     }
 
@@ -161,8 +144,7 @@ impl<'b> Line<'b> {
     /// `true` or `false`.
     pub(super) fn flag(&mut self, key: &str, value: bool) {
         self.key(key);
-        self.out
-            .extend_from_slice(if value { b"true" } else { b"false" });
+        self.out.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     /// Any JSON; within text, strings stand as text and everything else as JSON.
@@ -202,11 +184,7 @@ impl<'b> Line<'b> {
                 let start = self.out.len();
                 write_escaped(self.out);
                 let value = &self.out[start..];
-                if value.is_empty()
-                    || value
-                        .iter()
-                        .any(|byte| matches!(byte, b' ' | b'=' | b'"' | b'\\'))
-                {
+                if value.is_empty() || value.iter().any(|byte| matches!(byte, b' ' | b'=' | b'"' | b'\\')) {
                     self.out.insert(start, b'"');
                     self.out.push(b'"');
                 }

@@ -10,13 +10,7 @@ use crate::telemetry::escape::has_control;
 
 fn line(format: Format, fill: impl FnOnce(&mut Line<'_>)) -> String {
     let mut out = Vec::new();
-    let mut line = Line::begin(
-        &mut out,
-        format,
-        Duration::from_millis(1500),
-        LogLevel::Info,
-        "child_exit",
-    );
+    let mut line = Line::begin(&mut out, format, Duration::from_millis(1500), LogLevel::Info, "child_exit");
     fill(&mut line);
     line.end();
     String::from_utf8(out).expect("lines are UTF-8")
@@ -31,10 +25,7 @@ fn every_kind(line: &mut Line<'_>) {
     line.millis("ms", Duration::from_micros(1_002_030));
     line.fraction("load", 0.25);
     line.flag("resumed", true);
-    line.value(
-        "limits",
-        &json!({"nofile": 1024, "path": ["/a\u{7f}", null]}),
-    );
+    line.value("limits", &json!({"nofile": 1024, "path": ["/a\u{7f}", null]}));
     line.text("none", "");
 }
 
@@ -66,10 +57,7 @@ fn values_are_cut_before_they_are_escaped() {
         line.cut_text("cut", "\n\n\n\n", 2);
         line.shown("shown", &format_args!("{}{}", "éé", "éé"), 3);
     });
-    assert!(
-        text.ends_with("\"cut\":\"\\n\\n\",\"shown\":\"ééé\"}\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("\"cut\":\"\\n\\n\",\"shown\":\"ééé\"}\n"), "{text}");
 }
 
 proptest! {

@@ -62,25 +62,12 @@ impl Logs {
         let format = format(config.format, &to);
         let spool = Arc::new(Spool::new());
         let written = Arc::clone(&spool);
-        thread::Builder::new()
-            .name("gangway-log".to_owned())
-            .spawn(move || match to {
-                Sink::Stderr => written.write_to(&mut *stderr(), format),
-                Sink::Writer(mut sink) => written.write_to(&mut *sink, format),
-            })?;
-        let layer = EventLayer {
-            spool: Arc::clone(&spool),
-            format,
-            level: config.level,
-        };
-        Ok((
-            Logs {
-                spool,
-                format,
-                config: config.clone(),
-            },
-            Registry::default().with(layer),
-        ))
+        thread::Builder::new().name("gangway-log".to_owned()).spawn(move || match to {
+            Sink::Stderr => written.write_to(&mut *stderr(), format),
+            Sink::Writer(mut sink) => written.write_to(&mut *sink, format),
+        })?;
+        let layer = EventLayer { spool: Arc::clone(&spool), format, level: config.level };
+        Ok((Logs { spool, format, config: config.clone() }, Registry::default().with(layer)))
     }
 
     /// Where access lines go.

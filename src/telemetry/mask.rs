@@ -38,16 +38,7 @@ const PREFIXES: [&str; 17] = [
 ];
 
 /// Ends of names whose assigned values are secrets, in lower case.
-const NAMES: [&str; 8] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "api_key",
-    "apikey",
-    "api-key",
-    "private_key",
-];
+const NAMES: [&str; 8] = ["token", "secret", "password", "passwd", "api_key", "apikey", "api-key", "private_key"];
 
 /// One line of a child's stderr for the log: made UTF-8, secrets masked, cut to so many
 /// characters. Control characters are still in it; the log escapes them, and for a terminal
@@ -58,12 +49,7 @@ pub fn stderr_text(line: &[u8], characters: usize) -> String {
     // bound splits is left out, since half a secret may no longer look like one.
     let bound = characters.saturating_mul(4).saturating_add(4096);
     let part = match line.get(..bound) {
-        Some(head) => {
-            &head[..head
-                .iter()
-                .rposition(u8::is_ascii_whitespace)
-                .unwrap_or(bound)]
-        }
+        Some(head) => &head[..head.iter().rposition(u8::is_ascii_whitespace).unwrap_or(bound)],
         None => line,
     };
     let text = String::from_utf8_lossy(part);
@@ -127,24 +113,14 @@ fn secret_near(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         None
     };
     let announced = value.and_then(|from| {
-        let length = run(
-            &text[from..],
-            if after.starts_with([' ', '\t']) {
-                is_token
-            } else {
-                is_value
-            },
-        );
+        let length = run(&text[from..], if after.starts_with([' ', '\t']) { is_token } else { is_value });
         (length > 0).then_some((from, from + length))
     });
-    announced
-        .or_else(|| known_key(text, start, word))
-        .or_else(|| url_password(after, end))
+    announced.or_else(|| known_key(text, start, word)).or_else(|| url_password(after, end))
 }
 
 fn ends_with_ignoring_case(word: &str, end: &str) -> bool {
-    word.len() >= end.len()
-        && word.as_bytes()[word.len() - end.len()..].eq_ignore_ascii_case(end.as_bytes())
+    word.len() >= end.len() && word.as_bytes()[word.len() - end.len()..].eq_ignore_ascii_case(end.as_bytes())
 }
 
 /// Where the value begins after `NAME=`, `NAME="`, or `NAME": "`. A bare `NAME: ` is prose
@@ -152,11 +128,7 @@ fn ends_with_ignoring_case(word: &str, end: &str) -> bool {
 fn assigned_value(after: &str) -> Option<usize> {
     let value = match after.strip_prefix('=') {
         Some(value) => value,
-        None => after
-            .strip_prefix(['"', '\''])?
-            .trim_start()
-            .strip_prefix(':')?
-            .trim_start(),
+        None => after.strip_prefix(['"', '\''])?.trim_start().strip_prefix(':')?.trim_start(),
     };
     Some(after.len() - value.strip_prefix(['"', '\'']).unwrap_or(value).len())
 }
@@ -168,13 +140,9 @@ fn is_value(byte: u8) -> bool {
 /// A word that begins like an API key and is long enough to be one; its prefix stays to be seen.
 /// Our own keys count wherever they stand in the word: in a JSON string `\ngangway_…` is one.
 fn known_key(text: &str, start: usize, word: &str) -> Option<(usize, usize)> {
-    let key = word
-        .find(OWN_PREFIX)
-        .unwrap_or_else(|| run(word, |byte| byte == b'-'));
+    let key = word.find(OWN_PREFIX).unwrap_or_else(|| run(word, |byte| byte == b'-'));
     let rest = &text[start + key..];
-    let prefix = PREFIXES
-        .into_iter()
-        .find(|prefix| rest.starts_with(prefix))?;
+    let prefix = PREFIXES.into_iter().find(|prefix| rest.starts_with(prefix))?;
     let secret = &rest[prefix.len()..];
     let length = run(secret, if prefix == "eyJ" { is_token } else { is_word });
     let from = start + key + prefix.len();
@@ -206,43 +174,19 @@ mod tests {
     fn secrets_of_every_known_shape_go() {
         let key = format!("gangway_{}", "aB3-_".repeat(9));
         for (line, shown) in [
-            (
-                "Authorization: Bearer eyJhbGciOi.J9.x-y_z= end",
-                "Authorization: Bearer *** end",
-            ),
-            (
-                "{\"authorization\":\"bearer SECRET1\"}",
-                "{\"authorization\":\"bearer ***\"}",
-            ),
+            ("Authorization: Bearer eyJhbGciOi.J9.x-y_z= end", "Authorization: Bearer *** end"),
+            ("{\"authorization\":\"bearer SECRET1\"}", "{\"authorization\":\"bearer ***\"}"),
             (&format!("key {key}, next"), "key gangway_***, next"),
-            (
-                "OPENAI_API_KEY=sk-proj-0123456789abcdef ok",
-                "OPENAI_API_KEY=*** ok",
-            ),
+            ("OPENAI_API_KEY=sk-proj-0123456789abcdef ok", "OPENAI_API_KEY=*** ok"),
             ("using sk-ant-0123456789abcdef.", "using sk-***."),
             ("(ghp_0123456789abcdefABCD)", "(ghp_***)"),
-            (
-                "jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
-                "jwt eyJ***",
-            ),
+            ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "jwt eyJ***"),
             ("DB_PASSWORD='hunter2' USER=me", "DB_PASSWORD='***' USER=me"),
-            (
-                "{\"client_secret\": \"s3\", \"id\": 1}",
-                "{\"client_secret\": \"***\", \"id\": 1}",
-            ),
-            (
-                "GET /?access_token=SECRET4&x=1",
-                "GET /?access_token=***&x=1",
-            ),
-            (
-                "at postgres://me:p@ss:w@db.local:5432/x",
-                "at postgres://me:***@db.local:5432/x",
-            ),
+            ("{\"client_secret\": \"s3\", \"id\": 1}", "{\"client_secret\": \"***\", \"id\": 1}"),
+            ("GET /?access_token=SECRET4&x=1", "GET /?access_token=***&x=1"),
+            ("at postgres://me:p@ss:w@db.local:5432/x", "at postgres://me:***@db.local:5432/x"),
             ("Bearer abcdefg Bearer hijklm", "Bearer *** Bearer ***"),
-            (
-                &format!(r#"{{"m":"a\n{key}"}}"#),
-                r#"{"m":"a\ngangway_***"}"#,
-            ),
+            (&format!(r#"{{"m":"a\n{key}"}}"#), r#"{"m":"a\ngangway_***"}"#),
             ("--key=sk-0123456789abcdef0123", "--key=sk-***"),
         ] {
             assert_eq!(mask_secrets(line), shown, "{line}");
@@ -259,19 +203,13 @@ mod tests {
             "naïve café – 漢字",
             "",
         ] {
-            assert!(
-                matches!(mask_secrets(line), Cow::Borrowed(same) if same == line),
-                "{line}"
-            );
+            assert!(matches!(mask_secrets(line), Cow::Borrowed(same) if same == line), "{line}");
         }
     }
 
     #[test]
     fn stderr_is_decoded_masked_and_cut() {
-        assert_eq!(
-            stderr_text(b"ok \xff\x1b[31m", 100),
-            "ok \u{fffd}\u{1b}[31m"
-        );
+        assert_eq!(stderr_text(b"ok \xff\x1b[31m", 100), "ok \u{fffd}\u{1b}[31m");
         assert_eq!(stderr_text("ééééé".as_bytes(), 3), "ééé");
         assert_eq!(stderr_text(b"password=hunter2", 11), "password=**");
         let flood = vec![b'x'; 2 << 20];
@@ -281,11 +219,7 @@ mod tests {
     #[test]
     fn a_secret_split_by_the_bound_is_left_out() {
         // The first word shrinks to its mask, so that what the bound splits would come into view.
-        let long = format!(
-            "password={} sk-{}",
-            "x".repeat(4096 + 4 * 40 - 20),
-            "0123456789abcdef"
-        );
+        let long = format!("password={} sk-{}", "x".repeat(4096 + 4 * 40 - 20), "0123456789abcdef");
         assert_eq!(stderr_text(long.as_bytes(), 40), "password=***");
     }
 

@@ -17,10 +17,8 @@ use crate::config;
 const UNKNOWN_REVISION: &str = "unknown";
 
 /// The statuses the gateway's own routes answer with. Others work too, at the price of a look-up.
-const STATUSES: [u16; 20] = [
-    200, 202, 204, 304, 400, 401, 403, 404, 405, 406, 408, 413, 415, 421, 429, 431, 500, 502, 503,
-    504,
-];
+const STATUSES: [u16; 20] =
+    [200, 202, 204, 304, 400, 401, 403, 404, 405, 406, 408, 413, 415, 421, 429, 431, 500, 502, 503, 504];
 
 /// Every metric of one gateway.
 pub struct Metrics {
@@ -45,9 +43,7 @@ impl Metrics {
         let registry = Registry::new();
         let families = Families::register(&registry);
         register_build_info(&registry);
-        registry
-            .register(Box::new(ProcessCollector::new()))
-            .expect("no other collector uses the prefix process_");
+        registry.register(Box::new(ProcessCollector::new())).expect("no other collector uses the prefix process_");
         let names = if config.tools { config.max_tools } else { 0 };
         Arc::new(Metrics {
             registry,
@@ -78,9 +74,7 @@ impl Metrics {
         let count = |status: u16| vector.with_label_values(&[route.as_str(), &status.to_string()]);
         match STATUSES.iter().position(|known| *known == status) {
             Some(place) => {
-                self.responses[route.index() * STATUSES.len() + place]
-                    .get_or_init(|| count(status))
-                    .inc();
+                self.responses[route.index() * STATUSES.len() + place].get_or_init(|| count(status)).inc();
             }
             None => count(status).inc(),
         }
@@ -88,33 +82,22 @@ impl Metrics {
 
     /// A request was refused before it reached a server.
     pub fn refused_unrouted(&self, reason: Refusal) {
-        self.families
-            .refusals_total
-            .with_label_values(&["", reason.as_str()])
-            .inc();
+        self.families.refusals_total.with_label_values(&["", reason.as_str()]).inc();
     }
 
     /// A connection opened on the listener with this name.
     pub fn connection_opened(&self, listener: &str) -> ConnectionGauge {
-        ConnectionGauge(Unit::on(
-            &self.families.connections.with_label_values(&[listener]),
-        ))
+        ConnectionGauge(Unit::on(&self.families.connections.with_label_values(&[listener])))
     }
 
     /// A connection arrived and was let in or turned away.
     pub fn accepted(&self, listener: &str, result: Accepted) {
-        self.families
-            .connections_total
-            .with_label_values(&[listener, result.as_str()])
-            .inc();
+        self.families.connections_total.with_label_values(&[listener, result.as_str()]).inc();
     }
 
     /// `accept` failed with the error of this name, such as `EMFILE`.
     pub fn accept_error(&self, errno: &str) {
-        self.families
-            .accept_errors_total
-            .with_label_values(&[errno])
-            .inc();
+        self.families.accept_errors_total.with_label_values(&[errno]).inc();
     }
 
     /// What is kept for resuming streams grew by so much (or, below zero, shrank).
@@ -125,10 +108,7 @@ impl Metrics {
 
     /// So many events are no longer kept.
     pub fn replay_evicted(&self, reason: Eviction, events: u64) {
-        self.families
-            .replay_evictions_total
-            .with_label_values(&[reason.as_str()])
-            .inc_by(events);
+        self.families.replay_evictions_total.with_label_values(&[reason.as_str()]).inc_by(events);
     }
 
     /// Bytes taken from the memory budget.
@@ -144,10 +124,7 @@ impl Metrics {
     /// Credentials were checked by the method with this configuration name.
     pub fn auth_check(&self, method: &str, result: AuthResult) {
         let method = AuthMethod::from_text(method).unwrap_or(AuthMethod::Other);
-        self.families
-            .auth_checks_total
-            .with_label_values(&[method.as_str(), result.as_str()])
-            .inc();
+        self.families.auth_checks_total.with_label_values(&[method.as_str(), result.as_str()]).inc();
     }
 
     /// Every series in the Prometheus text format, version 0.0.4.
@@ -166,16 +143,10 @@ fn set_bytes(gauge: &IntGauge, bytes: u64) {
 fn register_build_info(registry: &Registry) {
     let options: Opts = options("build_info", "Always 1; the labels say what runs.")
         .const_label("version", env!("CARGO_PKG_VERSION"))
-        .const_label(
-            "revision",
-            option_env!("GANGWAY_REVISION").unwrap_or(UNKNOWN_REVISION),
-        );
-    let info =
-        IntGauge::with_opts(options).expect("name and labels are literals, each well-formed");
+        .const_label("revision", option_env!("GANGWAY_REVISION").unwrap_or(UNKNOWN_REVISION));
+    let info = IntGauge::with_opts(options).expect("name and labels are literals, each well-formed");
     info.set(1);
-    registry
-        .register(Box::new(info))
-        .expect("no family is called build_info");
+    registry.register(Box::new(info)).expect("no family is called build_info");
 }
 
 #[cfg(test)]

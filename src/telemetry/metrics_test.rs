@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::Metrics;
 use crate::config;
 use crate::telemetry::label::{
-    Accepted, AuthResult, BadLine, ChildExit, ChildState, Direction, Dropped, Eviction, Method,
-    Notice, Outcome, Protocol, Refusal, Resume, Route, SessionEnd, Start, StopStep, StreamCut,
-    StreamKind, Unmatched,
+    Accepted, AuthResult, BadLine, ChildExit, ChildState, Direction, Dropped, Eviction, Method, Notice, Outcome,
+    Protocol, Refusal, Resume, Route, SessionEnd, Start, StopStep, StreamCut, StreamKind, Unmatched,
 };
 use crate::telemetry::server_metrics::{CallEnd, ServerMetrics};
 
@@ -18,21 +17,11 @@ const TOOLS: usize = 50;
 const METHODS: usize = 6;
 
 fn metrics() -> Arc<Metrics> {
-    Metrics::new(&config::Metrics {
-        tools: true,
-        max_tools: TOOLS,
-    })
+    Metrics::new(&config::Metrics { tools: true, max_tools: TOOLS })
 }
 
 fn call<'a>(method: &'a str, tool: Option<&'a str>, outcome: Outcome) -> CallEnd<'a> {
-    CallEnd {
-        method,
-        tool,
-        outcome,
-        total: TOOK,
-        queue: TOOK,
-        child: Some(TOOK),
-    }
+    CallEnd { method, tool, outcome, total: TOOK, queue: TOOK, child: Some(TOOK) }
 }
 
 /// Every verb with every value.
@@ -47,57 +36,31 @@ fn exercise_server(server: &ServerMetrics, tools: &[String]) {
             server.call_ended(&call("tools/call", Some(tool), *outcome));
         }
     }
-    Refusal::ALL
-        .iter()
-        .for_each(|reason| server.refused(*reason));
+    Refusal::ALL.iter().for_each(|reason| server.refused(*reason));
     Protocol::ALL
         .iter()
         .filter(|known| **known != Protocol::Other)
         .for_each(|known| server.session_opened(known.as_str()));
-    SessionEnd::ALL
-        .iter()
-        .for_each(|reason| server.session_closed(*reason, TOOK));
-    StreamKind::ALL
-        .iter()
-        .for_each(|kind| drop(server.stream_opened(*kind)));
-    StreamCut::ALL
-        .iter()
-        .for_each(|reason| server.stream_cut(*reason));
-    Resume::ALL
-        .iter()
-        .for_each(|result| server.resumed(*result));
+    SessionEnd::ALL.iter().for_each(|reason| server.session_closed(*reason, TOOK));
+    StreamKind::ALL.iter().for_each(|kind| drop(server.stream_opened(*kind)));
+    StreamCut::ALL.iter().for_each(|reason| server.stream_cut(*reason));
+    Resume::ALL.iter().for_each(|result| server.resumed(*result));
     for direction in Direction::ALL {
-        Notice::ALL
-            .iter()
-            .for_each(|kind| server.notification(*direction, *kind));
+        Notice::ALL.iter().for_each(|kind| server.notification(*direction, *kind));
         server.pipe_bytes(*direction, 10);
     }
-    Dropped::ALL
-        .iter()
-        .for_each(|reason| server.notification_dropped(*reason));
-    Unmatched::ALL
-        .iter()
-        .for_each(|from| server.unmatched(*from));
-    ChildState::ALL
-        .iter()
-        .for_each(|state| server.child_state(*state, 1));
-    Start::ALL
-        .iter()
-        .for_each(|result| server.child_started(*result, TOOK));
+    Dropped::ALL.iter().for_each(|reason| server.notification_dropped(*reason));
+    Unmatched::ALL.iter().for_each(|from| server.unmatched(*from));
+    ChildState::ALL.iter().for_each(|state| server.child_state(*state, 1));
+    Start::ALL.iter().for_each(|result| server.child_started(*result, TOOK));
     server.handshake(TOOK);
-    ChildExit::ALL
-        .iter()
-        .for_each(|reason| server.child_exited(*reason));
-    StopStep::ALL
-        .iter()
-        .for_each(|step| server.child_killed(*step));
+    ChildExit::ALL.iter().for_each(|reason| server.child_exited(*reason));
+    StopStep::ALL.iter().for_each(|step| server.child_killed(*step));
     server.breaker(2);
     drop(server.pool_waiting());
     server.pool_waited(TOOK);
     server.queue_messages(3);
-    BadLine::ALL
-        .iter()
-        .for_each(|reason| server.bad_line(*reason));
+    BadLine::ALL.iter().for_each(|reason| server.bad_line(*reason));
     server.stderr_line();
 }
 
@@ -107,32 +70,22 @@ fn exercise_gateway(metrics: &Metrics) {
             .into_iter()
             .for_each(|status| metrics.http_response(*route, status));
     }
-    Refusal::ALL
-        .iter()
-        .for_each(|reason| metrics.refused_unrouted(*reason));
+    Refusal::ALL.iter().for_each(|reason| metrics.refused_unrouted(*reason));
     drop(metrics.connection_opened("127.0.0.1:8080"));
-    Accepted::ALL
-        .iter()
-        .for_each(|result| metrics.accepted("127.0.0.1:8080", *result));
+    Accepted::ALL.iter().for_each(|result| metrics.accepted("127.0.0.1:8080", *result));
     metrics.accept_error("EMFILE");
     metrics.replay(10, 1);
-    Eviction::ALL
-        .iter()
-        .for_each(|reason| metrics.replay_evicted(*reason, 1));
+    Eviction::ALL.iter().for_each(|reason| metrics.replay_evicted(*reason, 1));
     metrics.memory_used(1);
     metrics.memory_budget(2);
-    AuthResult::ALL
-        .iter()
-        .for_each(|result| metrics.auth_check("api_key", *result));
+    AuthResult::ALL.iter().for_each(|result| metrics.auth_check("api_key", *result));
 }
 
 /// The whole gateway at the size the interface promises for.
 fn exercised() -> Arc<Metrics> {
     let metrics = metrics();
     for number in 0..SERVERS {
-        let tools: Vec<String> = (0..TOOLS / SERVERS)
-            .map(|tool| format!("tool-{number}-{tool}"))
-            .collect();
+        let tools: Vec<String> = (0..TOOLS / SERVERS).map(|tool| format!("tool-{number}-{tool}")).collect();
         exercise_server(&metrics.server(&format!("server-{number}")), &tools);
     }
     exercise_gateway(&metrics);
@@ -152,15 +105,9 @@ fn families(text: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
             let (name, kind) = rest.split_once(' ').expect("a type");
             current = name.to_owned();
             families.insert(current.clone(), (kind.to_owned(), BTreeSet::new()));
-        } else if let Some((labels, _)) = line
-            .split_once('{')
-            .and_then(|(_, rest)| rest.rsplit_once('}'))
-        {
+        } else if let Some((labels, _)) = line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')) {
             let family = families.get_mut(&current).expect("a type stands before");
-            let names = labels
-                .split("\",")
-                .filter_map(|label| label.split_once('='))
-                .map(|(name, _)| name.to_owned());
+            let names = labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name.to_owned());
             family.1.extend(names.filter(|name| name != "le"));
         }
     }
@@ -220,24 +167,12 @@ fn the_scrape_holds_exactly_the_documented_table() {
         let mut words = line.split(' ');
         let name = format!("gangway_{}", words.next().expect("a name"));
         let kind = words.next().expect("a type").to_owned();
-        let labels = words
-            .next()
-            .map(|labels| labels.split(',').map(str::to_owned).collect())
-            .unwrap_or_default();
+        let labels = words.next().map(|labels| labels.split(',').map(str::to_owned).collect()).unwrap_or_default();
         expected.insert(name, (kind, labels));
     }
     let mut found = families(&exercised().gather());
-    let process: Vec<String> = found
-        .keys()
-        .filter(|name| name.starts_with("process_"))
-        .cloned()
-        .collect();
-    process.iter().for_each(|name| {
-        assert!(
-            found.remove(name).expect("it was listed").1.is_empty(),
-            "{name}"
-        )
-    });
+    let process: Vec<String> = found.keys().filter(|name| name.starts_with("process_")).cloned().collect();
+    process.iter().for_each(|name| assert!(found.remove(name).expect("it was listed").1.is_empty(), "{name}"));
     assert_eq!(found, expected);
     assert_eq!(process.len(), 6, "{process:?}");
 }
@@ -255,32 +190,13 @@ fn the_promised_size_stays_below_its_cap() {
 fn names_follow_the_conventions() {
     let text = exercised().gather();
     for (name, (kind, _)) in families(&text) {
-        assert!(
-            name.bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
-            "{name}"
-        );
-        assert_eq!(
-            kind == "counter",
-            name.ends_with("_total"),
-            "{name} is a {kind}"
-        );
-        assert!(
-            kind != "histogram" || name.ends_with("_seconds"),
-            "{name} has no base unit"
-        );
-        for unit in [
-            "milli", "micro", "minute", "hour", "kilo", "kib", "mib", "percent",
-        ] {
-            assert!(
-                !name.split('_').any(|word| word.starts_with(unit)),
-                "{name} has no base unit"
-            );
+        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert!(kind != "histogram" || name.ends_with("_seconds"), "{name} has no base unit");
+        for unit in ["milli", "micro", "minute", "hour", "kilo", "kib", "mib", "percent"] {
+            assert!(!name.split('_').any(|word| word.starts_with(unit)), "{name} has no base unit");
         }
-        let help = text
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("# HELP {name} ")))
-            .expect("a sentence");
+        let help = text.lines().find_map(|line| line.strip_prefix(&format!("# HELP {name} "))).expect("a sentence");
         assert!(help.ends_with('.') && help.len() > 10, "{name}: {help}");
     }
 }
@@ -292,11 +208,7 @@ fn buckets_are_the_documented_ones() {
         let start = format!("gangway_{name}_bucket{{");
         let mut bounds: Vec<String> = Vec::new();
         for line in series(&text).filter(|line| line.starts_with(&start)) {
-            let bound = line
-                .split_once("le=\"")
-                .and_then(|(_, rest)| rest.split_once('"'))
-                .expect("a bound")
-                .0;
+            let bound = line.split_once("le=\"").and_then(|(_, rest)| rest.split_once('"')).expect("a bound").0;
             if !bounds.iter().any(|known| known == bound) {
                 bounds.push(bound.to_owned());
             }
@@ -314,14 +226,8 @@ fn buckets_are_the_documented_ones() {
     ] {
         assert_eq!(bounds(name).join(" "), format!("{seconds} +Inf"), "{name}");
     }
-    assert_eq!(
-        bounds("session_duration_seconds").join(" "),
-        format!("{seconds} 1800 7200 86400 +Inf")
-    );
-    assert_eq!(
-        bounds("tool_call_duration_seconds").join(" "),
-        "0.01 0.1 0.5 2 10 60 +Inf"
-    );
+    assert_eq!(bounds("session_duration_seconds").join(" "), format!("{seconds} 1800 7200 86400 +Inf"));
+    assert_eq!(bounds("tool_call_duration_seconds").join(" "), "0.01 0.1 0.5 2 10 60 +Inf");
 }
 
 #[test]
@@ -332,13 +238,8 @@ fn nothing_but_what_happened_has_a_series() {
     assert!(!text.contains("quiet"), "{text}");
     server.refused(Refusal::Breaker);
     let text = metrics.gather();
-    let own: Vec<&str> = series(&text)
-        .filter(|line| line.contains("quiet"))
-        .collect();
-    assert_eq!(
-        own,
-        [r#"gangway_refusals_total{reason="breaker",server="quiet"} 1"#]
-    );
+    let own: Vec<&str> = series(&text).filter(|line| line.contains("quiet")).collect();
+    assert_eq!(own, [r#"gangway_refusals_total{reason="breaker",server="quiet"} 1"#]);
 }
 
 #[test]
@@ -357,34 +258,19 @@ fn what_clients_choose_adds_no_series() {
     let first = chosen("a");
     assert_eq!(chosen("b"), first);
     let text = metrics.gather();
-    assert!(
-        text.contains(r#"gangway_requests_total{method="_other",outcome="ok",server="s"} 2000"#),
-        "{text}"
-    );
-    assert!(
-        text.contains(r#"gangway_sessions_opened_total{protocol="_other",server="s"} 2000"#),
-        "{text}"
-    );
-    assert!(
-        text.contains(r#"gangway_auth_checks_total{method="_other",result="invalid"} 2000"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"gangway_requests_total{method="_other",outcome="ok",server="s"} 2000"#), "{text}");
+    assert!(text.contains(r#"gangway_sessions_opened_total{protocol="_other",server="s"} 2000"#), "{text}");
+    assert!(text.contains(r#"gangway_auth_checks_total{method="_other",result="invalid"} 2000"#), "{text}");
 }
 
 #[test]
 fn switched_off_tools_are_all_other() {
-    let metrics = Metrics::new(&config::Metrics {
-        tools: false,
-        max_tools: 50,
-    });
+    let metrics = Metrics::new(&config::Metrics { tools: false, max_tools: 50 });
     let server = metrics.server("s");
     server.set_tools(&["read".to_owned()]);
     server.call_ended(&call("tools/call", Some("read"), Outcome::Ok));
     let text = metrics.gather();
-    assert!(
-        text.contains(r#"gangway_tool_calls_total{outcome="ok",server="s",tool="_other"} 1"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"gangway_tool_calls_total{outcome="ok",server="s",tool="_other"} 1"#), "{text}");
     assert!(!text.contains("read\""), "{text}");
 }
 
@@ -400,10 +286,7 @@ fn guards_give_back_what_they_took() {
             r#"pool_waiters{server="s"}"#,
             r#"connections{listener="l"}"#,
         ] {
-            assert!(
-                text.contains(&format!("gangway_{series} {expected}\n")),
-                "{series} is not {expected}: {text}"
-            );
+            assert!(text.contains(&format!("gangway_{series} {expected}\n")), "{series} is not {expected}: {text}");
         }
     };
     let held = || {
@@ -448,22 +331,13 @@ fn the_same_name_is_the_same_server_on_every_thread() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let server = metrics.server("s");
-                (0..1000)
-                    .for_each(|_| server.call_ended(&call("tools/call", Some("t"), Outcome::Ok)));
+                (0..1000).for_each(|_| server.call_ended(&call("tools/call", Some("t"), Outcome::Ok)));
             });
         }
     });
     let text = metrics.gather();
-    assert!(
-        text.contains(
-            r#"gangway_requests_total{method="tools/call",outcome="ok",server="s"} 4000"#
-        ),
-        "{text}"
-    );
-    assert!(
-        text.contains(r#"gangway_tool_calls_total{outcome="ok",server="s",tool="_other"} 4000"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"gangway_requests_total{method="tools/call",outcome="ok",server="s"} 4000"#), "{text}");
+    assert!(text.contains(r#"gangway_tool_calls_total{outcome="ok",server="s",tool="_other"} 4000"#), "{text}");
 }
 
 #[test]
@@ -473,12 +347,6 @@ fn statuses_outside_the_usual_are_counted_too() {
         metrics.http_response(Route::Mcp, status);
     }
     let text = metrics.gather();
-    assert!(
-        text.contains(r#"gangway_http_responses_total{code="200",route="mcp"} 2"#),
-        "{text}"
-    );
-    assert!(
-        text.contains(r#"gangway_http_responses_total{code="418",route="mcp"} 2"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"gangway_http_responses_total{code="200",route="mcp"} 2"#), "{text}");
+    assert!(text.contains(r#"gangway_http_responses_total{code="418",route="mcp"} 2"#), "{text}");
 }

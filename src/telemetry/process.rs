@@ -53,20 +53,11 @@ impl ProcessCollector {
             page_bytes: rustix::param::page_size() as u64,
         };
         ProcessCollector {
-            cpu_seconds: Counter::new(
-                "process_cpu_seconds_total",
-                "Processor time of the gateway itself.",
-            )
-            .expect("the name is well-formed"),
+            cpu_seconds: Counter::new("process_cpu_seconds_total", "Processor time of the gateway itself.")
+                .expect("the name is well-formed"),
             scrape: Mutex::new(()),
-            resident_bytes: gauge(
-                "process_resident_memory_bytes",
-                "Memory of the gateway itself that is in RAM.",
-            ),
-            virtual_bytes: gauge(
-                "process_virtual_memory_bytes",
-                "Address space of the gateway itself.",
-            ),
+            resident_bytes: gauge("process_resident_memory_bytes", "Memory of the gateway itself that is in RAM."),
+            virtual_bytes: gauge("process_virtual_memory_bytes", "Address space of the gateway itself."),
             open_descriptors: gauge("process_open_fds", "Open file descriptors."),
             descriptor_limit: gauge("process_max_fds", "Most file descriptors that may be open."),
             start_time: start_time(units),
@@ -78,12 +69,9 @@ impl ProcessCollector {
         let ticks = stat.user_ticks + stat.system_ticks;
         let seconds = ticks as f64 / self.units.ticks_per_second as f64;
         let scrape = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        self.cpu_seconds
-            .inc_by((seconds - self.cpu_seconds.get()).max(0.0));
+        self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
         drop(scrape);
-        self.resident_bytes.set(saturating(
-            stat.resident_pages.saturating_mul(self.units.page_bytes),
-        ));
+        self.resident_bytes.set(saturating(stat.resident_pages.saturating_mul(self.units.page_bytes)));
         self.virtual_bytes.set(saturating(stat.virtual_bytes));
         into.extend(self.cpu_seconds.collect());
         into.extend(self.resident_bytes.collect());
@@ -93,16 +81,8 @@ impl ProcessCollector {
 
 impl Collector for ProcessCollector {
     fn desc(&self) -> Vec<&Desc> {
-        let gauges = [
-            &self.resident_bytes,
-            &self.virtual_bytes,
-            &self.open_descriptors,
-            &self.descriptor_limit,
-        ];
-        let gauges = gauges
-            .into_iter()
-            .chain(&self.start_time)
-            .flat_map(Collector::desc);
+        let gauges = [&self.resident_bytes, &self.virtual_bytes, &self.open_descriptors, &self.descriptor_limit];
+        let gauges = gauges.into_iter().chain(&self.start_time).flat_map(Collector::desc);
         self.cpu_seconds.desc().into_iter().chain(gauges).collect()
     }
 
@@ -115,11 +95,7 @@ impl Collector for ProcessCollector {
             self.open_descriptors.set(saturating(open));
             families.extend(self.open_descriptors.collect());
         }
-        self.descriptor_limit.set(
-            getrlimit(Resource::Nofile)
-                .current
-                .map_or(i64::MAX, saturating),
-        );
+        self.descriptor_limit.set(getrlimit(Resource::Nofile).current.map_or(i64::MAX, saturating));
         families.extend(self.descriptor_limit.collect());
         families.extend(self.start_time.iter().flat_map(Collector::collect));
         families
@@ -169,10 +145,7 @@ fn start_time(units: Units) -> Option<IntGauge> {
         .parse()
         .ok()?;
     let started = booted + read_stat()?.started_ticks / units.ticks_per_second;
-    let gauge = gauge(
-        "process_start_time_seconds",
-        "Start of the gateway, in seconds since the Unix epoch.",
-    );
+    let gauge = gauge("process_start_time_seconds", "Start of the gateway, in seconds since the Unix epoch.");
     gauge.set(saturating(started));
     Some(gauge)
 }
@@ -210,25 +183,16 @@ mod tests {
         let families = collector.collect();
         set_dumpable_behavior(before).expect("prctl answers");
         let value = |name: &str| {
-            let family = families
-                .iter()
-                .find(|family| family.name() == name)
-                .expect(name);
+            let family = families.iter().find(|family| family.name() == name).expect(name);
             let metric = &family.get_metric()[0];
             metric.get_gauge().get_value() + metric.get_counter().get_value()
         };
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("after the epoch")
-            .as_secs_f64();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
         let age = now - value("process_start_time_seconds");
         assert!((-2.0..86_400.0).contains(&age), "started {age} s ago");
         assert!(value("process_resident_memory_bytes") > 100_000.0);
         assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
-        assert!(
-            value("process_open_fds") >= 3.0
-                && value("process_max_fds") >= value("process_open_fds")
-        );
+        assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= value("process_open_fds"));
         assert!(value("process_cpu_seconds_total") >= 0.0);
         assert_eq!(families.len(), 6);
     }
@@ -237,9 +201,7 @@ mod tests {
     fn open_descriptors_are_counted() {
         // Other tests open files meanwhile; forty are more than they do.
         let before = count_descriptors().expect("/proc is mounted");
-        let held: Vec<File> = (0..40)
-            .map(|_| File::open("/dev/null").expect("/dev/null opens"))
-            .collect();
+        let held: Vec<File> = (0..40).map(|_| File::open("/dev/null").expect("/dev/null opens")).collect();
         let during = count_descriptors().expect("/proc is mounted");
         assert!(during >= before + 20, "{before} then {during}");
         drop(held);

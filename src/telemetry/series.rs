@@ -36,16 +36,11 @@ pub(super) struct ByServer<V: Vector> {
 
 impl<V: Vector> ByServer<V> {
     pub(super) fn new(vector: &V, server: &Arc<str>) -> Self {
-        ByServer {
-            vector: vector.clone(),
-            server: Arc::clone(server),
-            cell: OnceLock::new(),
-        }
+        ByServer { vector: vector.clone(), server: Arc::clone(server), cell: OnceLock::new() }
     }
 
     pub(super) fn get(&self) -> &V::Series {
-        self.cell
-            .get_or_init(|| self.vector.series(&[&*self.server]))
+        self.cell.get_or_init(|| self.vector.series(&[&*self.server]))
     }
 }
 
@@ -59,12 +54,7 @@ pub(super) struct ByLabel<L, V: Vector> {
 
 impl<L: Label, V: Vector> ByLabel<L, V> {
     pub(super) fn new(vector: &V, server: &Arc<str>) -> Self {
-        ByLabel {
-            vector: vector.clone(),
-            server: Arc::clone(server),
-            cells: empty(L::COUNT),
-            label: PhantomData,
-        }
+        ByLabel { vector: vector.clone(), server: Arc::clone(server), cells: empty(L::COUNT), label: PhantomData }
     }
 
     pub(super) fn get(&self, label: L) -> &V::Series {
@@ -91,10 +81,8 @@ impl<L: Label, K: Label, V: Vector> ByPair<L, K, V> {
     }
 
     pub(super) fn get(&self, first: L, second: K) -> &V::Series {
-        self.cells[first.index() * K::COUNT + second.index()].get_or_init(|| {
-            self.vector
-                .series(&[&*self.server, first.text(), second.text()])
-        })
+        self.cells[first.index() * K::COUNT + second.index()]
+            .get_or_init(|| self.vector.series(&[&*self.server, first.text(), second.text()]))
     }
 }
 

@@ -7,8 +7,8 @@ use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 
 use super::families::Families;
 use super::label::{
-    BadLine, ChildExit, ChildState, Direction, Dropped, Method, Notice, Outcome, Protocol, Refusal,
-    Resume, SessionEnd, Start, StopStep, StreamCut, StreamKind, Unmatched,
+    BadLine, ChildExit, ChildState, Direction, Dropped, Method, Notice, Outcome, Protocol, Refusal, Resume, SessionEnd,
+    Start, StopStep, StreamCut, StreamKind, Unmatched,
 };
 use super::series::{ByLabel, ByPair, ByServer, Unit};
 use super::tool_metrics::Tools;
@@ -122,14 +122,10 @@ impl ServerMetrics {
     pub fn call_ended(&self, end: &CallEnd<'_>) {
         let method = Method::from_text(end.method).unwrap_or(Method::Other);
         self.requests.get(method, end.outcome).inc();
-        self.request_duration
-            .get(method)
-            .observe(end.total.as_secs_f64());
+        self.request_duration.get(method).observe(end.total.as_secs_f64());
         self.request_queue.get().observe(end.queue.as_secs_f64());
         if let Some(child) = end.child {
-            self.child_request_duration
-                .get()
-                .observe(child.as_secs_f64());
+            self.child_request_duration.get().observe(child.as_secs_f64());
         }
         if let Some(tool) = end.tool {
             self.tools.call_ended(tool, end.outcome, end.total);
@@ -149,9 +145,7 @@ impl ServerMetrics {
 
     /// A session opened with this protocol revision.
     pub fn session_opened(&self, protocol: &str) {
-        self.sessions_opened
-            .get(Protocol::from_text(protocol).unwrap_or(Protocol::Other))
-            .inc();
+        self.sessions_opened.get(Protocol::from_text(protocol).unwrap_or(Protocol::Other)).inc();
         self.sessions.get().inc();
     }
 

@@ -66,12 +66,7 @@ enum Rest {
 
 impl Spool {
     pub(super) fn new() -> Self {
-        Spool {
-            state: Mutex::default(),
-            work: Condvar::new(),
-            progress: Condvar::new(),
-            dropped: AtomicU64::new(0),
-        }
+        Spool { state: Mutex::default(), work: Condvar::new(), progress: Condvar::new(), dropped: AtomicU64::new(0) }
     }
 
     /// Takes one whole line, newline included, or drops and counts it.
@@ -109,9 +104,7 @@ impl Spool {
         let target = state.accepted;
         state.wanted = target;
         self.work.notify_one();
-        let waited = self
-            .progress
-            .wait_timeout_while(state, bound, |state| state.done < target);
+        let waited = self.progress.wait_timeout_while(state, bound, |state| state.done < target);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -124,14 +117,7 @@ impl Spool {
     /// Writes until the spool is closed and empty. For a thread of its own: it blocks with the sink.
     pub(super) fn write_to(&self, sink: &mut dyn Write, format: Format) {
         let mut batch = Vec::new();
-        let mut output = Output {
-            spool: self,
-            sink,
-            format,
-            torn: false,
-            told: 0,
-            told_at: None,
-        };
+        let mut output = Output { spool: self, sink, format, torn: false, told: 0, told_at: None };
         while self.next_batch(&mut batch) {
             output.write(&batch);
             output.tell_drops();
@@ -151,20 +137,13 @@ impl Spool {
                 return false;
             }
             state.rest = Rest::Idle;
-            state = self
-                .work
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let hurried = |state: &State| state.closed || state.wanted > state.done;
         if !hurried(&state) && state.pending.len() < ENOUGH {
             state.rest = Rest::Gathering;
             let more = |state: &mut State| !hurried(state) && state.pending.len() < ENOUGH;
-            state = self
-                .work
-                .wait_timeout_while(state, GATHER, more)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.work.wait_timeout_while(state, GATHER, more).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.rest = Rest::None;
         std::mem::swap(&mut state.pending, batch);
@@ -225,21 +204,11 @@ impl Output<'_> {
     /// told of once the sink works again.
     fn tell_drops(&mut self) {
         let dropped = self.spool.dropped();
-        if dropped == self.told
-            || self
-                .told_at
-                .is_some_and(|at| at.elapsed() < DROPS_TOLD_EVERY)
-        {
+        if dropped == self.told || self.told_at.is_some_and(|at| at.elapsed() < DROPS_TOLD_EVERY) {
             return;
         }
         let mut out = Vec::new();
-        let mut line = Line::begin(
-            &mut out,
-            self.format,
-            timestamp::now(),
-            LogLevel::Warn,
-            "log_dropped",
-        );
+        let mut line = Line::begin(&mut out, self.format, timestamp::now(), LogLevel::Warn, "log_dropped");
         line.whole("lines", dropped - self.told);
         line.end();
         self.told_at = Some(Instant::now());

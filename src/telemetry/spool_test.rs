@@ -12,10 +12,7 @@ const LONG: Duration = Duration::from_secs(20);
 fn start(mut sink: impl io::Write + Send + 'static) -> (Arc<Spool>, JoinHandle<()>) {
     let spool = Arc::new(Spool::new());
     let written = Arc::clone(&spool);
-    (
-        spool,
-        thread::spawn(move || written.write_to(&mut sink, Format::Json)),
-    )
+    (spool, thread::spawn(move || written.write_to(&mut sink, Format::Json)))
 }
 
 #[test]
@@ -45,31 +42,18 @@ fn a_blocked_sink_costs_lines_and_nobody_waits() {
     }
     let dropped = spool.dropped() as usize;
     let room = CAPACITY / line.len();
-    assert!(
-        (pushed - 2 * room..=pushed - room).contains(&dropped),
-        "{dropped} of {pushed}"
-    );
+    assert!((pushed - 2 * room..=pushed - room).contains(&dropped), "{dropped} of {pushed}");
     let before = Instant::now();
-    assert!(
-        !spool.flush(Duration::from_millis(50)),
-        "nothing was written"
-    );
+    assert!(!spool.flush(Duration::from_millis(50)), "nothing was written");
     assert!(before.elapsed() < LONG);
     drop(steps);
     assert!(spool.close(LONG));
     thread.join().expect("the thread ends");
     let text = taken.text();
-    let (told, whole): (Vec<&str>, Vec<&str>) =
-        text.lines().partition(|line| line.starts_with('{'));
+    let (told, whole): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('{'));
     assert_eq!(whole.len(), pushed - dropped);
     assert_eq!(told.len(), 1);
-    assert!(
-        told[0].ends_with(&format!(
-            r#""level":"warn","event":"log_dropped","lines":{dropped}}}"#
-        )),
-        "{}",
-        told[0]
-    );
+    assert!(told[0].ends_with(&format!(r#""level":"warn","event":"log_dropped","lines":{dropped}}}"#)), "{}", told[0]);
 }
 
 #[test]
@@ -95,12 +79,8 @@ fn a_line_torn_by_a_failure_is_ended_before_the_next() {
     let (sink, steps, taken) = Scripted::new();
     let (spool, thread) = start(sink);
     steps.send(Ok(8)).expect("the sink lives");
-    steps
-        .send(Err(ErrorKind::StorageFull.into()))
-        .expect("the sink lives");
-    steps
-        .send(Err(ErrorKind::StorageFull.into()))
-        .expect("the sink lives");
+    steps.send(Err(ErrorKind::StorageFull.into())).expect("the sink lives");
+    steps.send(Err(ErrorKind::StorageFull.into())).expect("the sink lives");
     spool.push(b"whole\nsplit\n");
     assert!(spool.flush(LONG));
     assert_eq!((spool.dropped(), taken.text().as_str()), (1, "whole\nsp"));
@@ -108,23 +88,14 @@ fn a_line_torn_by_a_failure_is_ended_before_the_next() {
     spool.push(b"next\n");
     assert!(spool.close(LONG));
     thread.join().expect("the thread ends");
-    assert!(
-        taken.text().starts_with("whole\nsp\nnext\n"),
-        "{}",
-        taken.text()
-    );
+    assert!(taken.text().starts_with("whole\nsp\nnext\n"), "{}", taken.text());
 }
 
 #[test]
 fn interrupted_partial_and_full_writes_lose_nothing() {
     let (sink, steps, taken) = Scripted::new();
     let (spool, thread) = start(sink);
-    for step in [
-        Err(ErrorKind::Interrupted.into()),
-        Ok(1),
-        Err(ErrorKind::WouldBlock.into()),
-        Ok(2),
-    ] {
+    for step in [Err(ErrorKind::Interrupted.into()), Ok(1), Err(ErrorKind::WouldBlock.into()), Ok(2)] {
         steps.send(step).expect("the sink lives");
     }
     drop(steps);
@@ -141,23 +112,16 @@ fn many_threads_keep_their_lines_whole() {
     thread::scope(|scope| {
         for writer in 0..4 {
             let spool = &spool;
-            scope.spawn(move || {
-                (0..500).for_each(|number| spool.push(format!("{writer}-{number}\n").as_bytes()))
-            });
+            scope.spawn(move || (0..500).for_each(|number| spool.push(format!("{writer}-{number}\n").as_bytes())));
         }
     });
     assert!(spool.close(LONG));
     thread.join().expect("the thread ends");
     let text = sink.text();
     for writer in 0..4 {
-        let own: Vec<String> = text
-            .lines()
-            .filter(|line| line.starts_with(&format!("{writer}-")))
-            .map(str::to_owned)
-            .collect();
-        let expected: Vec<String> = (0..500)
-            .map(|number| format!("{writer}-{number}"))
-            .collect();
+        let own: Vec<String> =
+            text.lines().filter(|line| line.starts_with(&format!("{writer}-"))).map(str::to_owned).collect();
+        let expected: Vec<String> = (0..500).map(|number| format!("{writer}-{number}")).collect();
         assert_eq!(own, expected);
     }
 }

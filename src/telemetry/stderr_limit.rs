@@ -35,10 +35,7 @@ impl StderrLimit {
     /// A full bucket.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        StderrLimit {
-            paid_at: now,
-            suppressed: 0,
-        }
+        StderrLimit { paid_at: now, suppressed: 0 }
     }
 
     /// Judges a line that takes so many bytes in the log, its newline included. A line passes while
@@ -50,11 +47,8 @@ impl StderrLimit {
             self.suppressed += 1;
             return Verdict::Suppress;
         }
-        self.paid_at =
-            paid_at + Duration::from_nanos(bytes as u64 * 1_000_000_000 / BYTES_PER_SECOND);
-        Verdict::Pass {
-            suppressed: std::mem::take(&mut self.suppressed),
-        }
+        self.paid_at = paid_at + Duration::from_nanos(bytes as u64 * 1_000_000_000 / BYTES_PER_SECOND);
+        Verdict::Pass { suppressed: std::mem::take(&mut self.suppressed) }
     }
 
     /// Lines left out since the last one that passed, and forgets them: for the end of the child.
@@ -75,20 +69,14 @@ mod tests {
     fn a_burst_passes_then_the_rate_then_a_burst_again() {
         let start = Instant::now();
         let mut limit = StderrLimit::new(start);
-        let passed = (0..1000)
-            .filter(|_| limit.judge(start, LINE) != Verdict::Suppress)
-            .count();
+        let passed = (0..1000).filter(|_| limit.judge(start, LINE) != Verdict::Suppress).count();
         assert_eq!(passed, BURST_BYTES as usize / LINE);
         let later = start + Duration::from_secs(1);
         assert_eq!(limit.judge(later, LINE), Verdict::Pass { suppressed: 936 });
-        let passed = (0..1000)
-            .filter(|_| limit.judge(later, LINE) != Verdict::Suppress)
-            .count();
+        let passed = (0..1000).filter(|_| limit.judge(later, LINE) != Verdict::Suppress).count();
         assert_eq!(passed, 7);
         let quiet = later + Duration::from_secs(600);
-        let passed = (0..1000)
-            .filter(|_| limit.judge(quiet, LINE) != Verdict::Suppress)
-            .count();
+        let passed = (0..1000).filter(|_| limit.judge(quiet, LINE) != Verdict::Suppress).count();
         assert_eq!(passed, BURST_BYTES as usize / LINE);
         assert_eq!(limit.take_suppressed(), 936);
         assert_eq!(limit.take_suppressed(), 0);
@@ -98,27 +86,16 @@ mod tests {
     fn one_line_above_the_burst_passes_and_is_paid_for_afterwards() {
         let start = Instant::now();
         let mut limit = StderrLimit::new(start);
-        assert_eq!(
-            limit.judge(start, BURST_BYTES as usize * 2),
-            Verdict::Pass { suppressed: 0 }
-        );
-        assert_eq!(
-            limit.judge(start + Duration::from_secs(7), 1),
-            Verdict::Suppress
-        );
-        assert_eq!(
-            limit.judge(start + Duration::from_secs(9), 1),
-            Verdict::Pass { suppressed: 1 }
-        );
+        assert_eq!(limit.judge(start, BURST_BYTES as usize * 2), Verdict::Pass { suppressed: 0 });
+        assert_eq!(limit.judge(start + Duration::from_secs(7), 1), Verdict::Suppress);
+        assert_eq!(limit.judge(start + Duration::from_secs(9), 1), Verdict::Pass { suppressed: 1 });
     }
 
     #[test]
     fn empty_lines_are_not_free() {
         let start = Instant::now();
         let mut limit = StderrLimit::new(start);
-        let passed = (0..200_000)
-            .filter(|_| limit.judge(start, 1) != Verdict::Suppress)
-            .count();
+        let passed = (0..200_000).filter(|_| limit.judge(start, 1) != Verdict::Suppress).count();
         assert!(passed <= BURST_BYTES as usize + 1, "{passed}");
     }
 }

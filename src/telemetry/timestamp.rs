@@ -15,9 +15,7 @@ thread_local! {
 
 /// Time since the Unix epoch; zero on a clock set before it.
 pub(super) fn now() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Appends the text of an instant given as time since the Unix epoch.
@@ -69,17 +67,12 @@ fn date(days_since_epoch: u64) -> (u64, u64, u64) {
     const EPOCH: u64 = 719_468;
     let days = days_since_epoch + EPOCH;
     let (era, day_of_era) = (days / DAYS_PER_400_YEARS, days % DAYS_PER_400_YEARS);
-    let leap_days =
-        day_of_era / 1_460 + day_of_era / (DAYS_PER_400_YEARS - 1) - day_of_era / 36_524;
+    let leap_days = day_of_era / 1_460 + day_of_era / (DAYS_PER_400_YEARS - 1) - day_of_era / 36_524;
     let year_of_era = (day_of_era - leap_days) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     (year, month, day)
 }

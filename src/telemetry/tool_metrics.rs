@@ -27,11 +27,7 @@ impl ToolBudget {
     }
 
     fn take(&self) -> bool {
-        self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            })
-            .is_ok()
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
@@ -57,51 +53,25 @@ struct Tool(OnceLock<Option<ToolSeries>>);
 
 impl Tools {
     pub(super) fn register(registry: &Registry, server: &str, budget: Arc<ToolBudget>) -> Self {
-        let calls = options(
-            "tool_calls_total",
-            "Tool calls that ended, by tool and outcome.",
-        )
-        .const_label("server", server);
-        let durations = options(
-            "tool_call_duration_seconds",
-            "Time from a tool call's arrival to its end.",
-        )
-        .const_label("server", server);
-        let calls = IntCounterVec::new(calls, &["tool", "outcome"])
+        let calls =
+            options("tool_calls_total", "Tool calls that ended, by tool and outcome.").const_label("server", server);
+        let durations = options("tool_call_duration_seconds", "Time from a tool call's arrival to its end.")
+            .const_label("server", server);
+        let calls = IntCounterVec::new(calls, &["tool", "outcome"]).expect("the names are literals, each well-formed");
+        let durations = HistogramVec::new(HistogramOpts::from(durations).buckets(TOOL_SECONDS.to_vec()), &["tool"])
             .expect("the names are literals, each well-formed");
-        let durations = HistogramVec::new(
-            HistogramOpts::from(durations).buckets(TOOL_SECONDS.to_vec()),
-            &["tool"],
-        )
-        .expect("the names are literals, each well-formed");
-        registry
-            .register(Box::new(calls.clone()))
-            .expect("a server's tools are registered once");
-        registry
-            .register(Box::new(durations.clone()))
-            .expect("a server's tools are registered once");
+        registry.register(Box::new(calls.clone())).expect("a server's tools are registered once");
+        registry.register(Box::new(durations.clone())).expect("a server's tools are registered once");
         let other = ToolSeries::new(&calls, &durations, OTHER);
-        Tools {
-            calls,
-            durations,
-            known: RwLock::default(),
-            other,
-            budget,
-        }
+        Tools { calls, durations, known: RwLock::default(), other, budget }
     }
 
     /// Replaces the list of names that may become labels. A name that already has a series keeps
     /// it: counters never go back, and its place in the budget is spent.
     pub(super) fn set(&self, names: &[String]) {
-        let fit: HashSet<&str> = names
-            .iter()
-            .map(String::as_str)
-            .filter(|name| may_be_label(name))
-            .collect();
+        let fit: HashSet<&str> = names.iter().map(String::as_str).filter(|name| may_be_label(name)).collect();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|name, tool| {
-            tool.0.get().is_some_and(Option::is_some) || fit.contains(&**name)
-        });
+        known.retain(|name, tool| tool.0.get().is_some_and(Option::is_some) || fit.contains(&**name));
         for name in fit {
             known.entry(name.into()).or_default();
         }
@@ -109,16 +79,12 @@ impl Tools {
 
     pub(super) fn call_ended(&self, name: &str, outcome: Outcome, took: Duration) {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let own = known
-            .get(name)
-            .and_then(|tool| tool.0.get_or_init(|| self.admit(name)).as_ref());
+        let own = known.get(name).and_then(|tool| tool.0.get_or_init(|| self.admit(name)).as_ref());
         own.unwrap_or(&self.other).call_ended(outcome, took);
     }
 
     fn admit(&self, name: &str) -> Option<ToolSeries> {
-        self.budget
-            .take()
-            .then(|| ToolSeries::new(&self.calls, &self.durations, name))
+        self.budget.take().then(|| ToolSeries::new(&self.calls, &self.durations, name))
     }
 }
 
@@ -142,12 +108,8 @@ impl ToolSeries {
 
     fn call_ended(&self, outcome: Outcome, took: Duration) {
         let (calls, durations) = &self.vectors;
-        self.calls[outcome.index()]
-            .get_or_init(|| calls.with_label_values(&[&self.name, outcome.as_str()]))
-            .inc();
-        self.duration
-            .get_or_init(|| durations.with_label_values(&[&self.name]))
-            .observe(took.as_secs_f64());
+        self.calls[outcome.index()].get_or_init(|| calls.with_label_values(&[&self.name, outcome.as_str()])).inc();
+        self.duration.get_or_init(|| durations.with_label_values(&[&self.name])).observe(took.as_secs_f64());
     }
 }
 
@@ -169,9 +131,7 @@ mod tests {
     const TOOK: Duration = Duration::from_millis(20);
 
     fn scrape(registry: &Registry) -> String {
-        TextEncoder::new()
-            .encode_to_string(&registry.gather())
-            .expect("the families are well-formed")
+        TextEncoder::new().encode_to_string(&registry.gather()).expect("the families are well-formed")
     }
 
     fn names(list: &[&str]) -> Vec<String> {
@@ -182,23 +142,14 @@ mod tests {
     fn joined_label_values_do_not_meet() {
         let registry = Registry::new();
         let budget = Arc::new(ToolBudget::new(10));
-        let (a, ab) = (
-            Tools::register(&registry, "a", budget.clone()),
-            Tools::register(&registry, "ab", budget),
-        );
+        let (a, ab) = (Tools::register(&registry, "a", budget.clone()), Tools::register(&registry, "ab", budget));
         a.set(&names(&["bc"]));
         ab.set(&names(&["c"]));
         a.call_ended("bc", Outcome::Ok, TOOK);
         ab.call_ended("c", Outcome::Ok, TOOK);
         let text = scrape(&registry);
-        assert!(
-            text.contains(r#"gangway_tool_calls_total{outcome="ok",server="a",tool="bc"} 1"#),
-            "{text}"
-        );
-        assert!(
-            text.contains(r#"gangway_tool_calls_total{outcome="ok",server="ab",tool="c"} 1"#),
-            "{text}"
-        );
+        assert!(text.contains(r#"gangway_tool_calls_total{outcome="ok",server="a",tool="bc"} 1"#), "{text}");
+        assert!(text.contains(r#"gangway_tool_calls_total{outcome="ok",server="ab",tool="c"} 1"#), "{text}");
     }
 
     #[test]
@@ -210,22 +161,10 @@ mod tests {
             tools.call_ended(tool, Outcome::ToolError, TOOK);
         }
         let text = scrape(&registry);
-        assert!(
-            text.contains(r#"{outcome="tool_error",server="s",tool="first"} 2"#),
-            "{text}"
-        );
-        assert!(
-            text.contains(r#"{outcome="tool_error",server="s",tool="second"} 1"#),
-            "{text}"
-        );
-        assert!(
-            text.contains(r#"{outcome="tool_error",server="s",tool="_other"} 2"#),
-            "{text}"
-        );
-        assert!(
-            !text.contains("third") && !text.contains("listed") && !text.contains("unknown"),
-            "{text}"
-        );
+        assert!(text.contains(r#"{outcome="tool_error",server="s",tool="first"} 2"#), "{text}");
+        assert!(text.contains(r#"{outcome="tool_error",server="s",tool="second"} 1"#), "{text}");
+        assert!(text.contains(r#"{outcome="tool_error",server="s",tool="_other"} 2"#), "{text}");
+        assert!(!text.contains("third") && !text.contains("listed") && !text.contains("unknown"), "{text}");
     }
 
     #[test]
@@ -239,28 +178,14 @@ mod tests {
             tools.call_ended(tool, Outcome::Ok, TOOK);
         }
         let text = scrape(&registry);
-        assert!(
-            text.contains(r#"tool="old"} 2"#) && text.contains(r#"tool="new"} 1"#),
-            "{text}"
-        );
-        assert!(
-            text.contains(r#"tool="_other"} 1"#) && !text.contains("gone"),
-            "{text}"
-        );
+        assert!(text.contains(r#"tool="old"} 2"#) && text.contains(r#"tool="new"} 1"#), "{text}");
+        assert!(text.contains(r#"tool="_other"} 1"#) && !text.contains("gone"), "{text}");
     }
 
     #[test]
     fn hostile_names_are_no_labels() {
         let long = "x".repeat(LONGEST_NAME + 1);
-        for name in [
-            "",
-            "_other",
-            "a\nb",
-            "\u{1b}[31m",
-            "a\u{202e}b",
-            "\u{9b}",
-            long.as_str(),
-        ] {
+        for name in ["", "_other", "a\nb", "\u{1b}[31m", "a\u{202e}b", "\u{9b}", long.as_str()] {
             assert!(!may_be_label(name), "{name:?}");
         }
         assert!(may_be_label("read_file") && may_be_label("größe"));

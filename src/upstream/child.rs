@@ -60,10 +60,7 @@ impl Child {
     pub(super) fn new(process: Process, end: EndWatch, pipes: Pipes) -> Self {
         let (exit_sender, exit) = watch::channel(None);
         let (signals, inbox) = mpsc::unbounded_channel();
-        let (pid, last_lines) = (
-            process.pid().as_raw_nonzero().get(),
-            pipes.stderr.last_lines(),
-        );
+        let (pid, last_lines) = (process.pid().as_raw_nonzero().get(), pipes.stderr.last_lines());
         let owner = tokio::spawn(own(process, end, pipes.stderr, inbox, exit_sender));
         Self {
             pid,
@@ -161,8 +158,5 @@ async fn own(
     }
     let ending = process.reap();
     stderr.finish();
-    exit.send_replace(Some(Exit {
-        ending,
-        stderr: stderr.last_lines().snapshot(),
-    }));
+    exit.send_replace(Some(Exit { ending, stderr: stderr.last_lines().snapshot() }));
 }

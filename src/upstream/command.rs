@@ -53,11 +53,7 @@ pub struct Command {
 impl Command {
     /// What `server` says, with `own` as the gateway's environment.
     #[must_use]
-    pub fn new(
-        name: Arc<str>,
-        server: &Server,
-        own: impl Iterator<Item = (OsString, OsString)>,
-    ) -> Self {
+    pub fn new(name: Arc<str>, server: &Server, own: impl Iterator<Item = (OsString, OsString)>) -> Self {
         Self {
             server: name,
             program: server.command.clone(),
@@ -71,10 +67,7 @@ impl Command {
 
     /// The `PATH` the program is looked up in.
     pub(super) fn path(&self) -> Option<&OsStr> {
-        self.environment
-            .iter()
-            .find(|(name, _)| name == "PATH")
-            .map(|(_, value)| value.as_os_str())
+        self.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str())
     }
 }
 
@@ -98,34 +91,18 @@ impl fmt::Debug for Command {
 /// From `own` come the built-in names and those in `env_pass`, or with `env_inherit` everything
 /// but the gateway's own `GANGWAY_*`; what `env` sets wins.
 #[must_use]
-pub fn environment(
-    server: &Server,
-    own: impl Iterator<Item = (OsString, OsString)>,
-) -> Vec<(OsString, OsString)> {
+pub fn environment(server: &Server, own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let passes = |name: &OsStr| {
         server.env_pass.iter().any(|pass| name == pass.as_str())
-            || if server.env_inherit {
-                !begins_with(name, OWN_PREFIX)
-            } else {
-                is_passed(name)
-            }
+            || if server.env_inherit { !begins_with(name, OWN_PREFIX) } else { is_passed(name) }
     };
-    let mut variables: BTreeMap<OsString, OsString> =
-        own.filter(|(name, _)| passes(name)).collect();
-    variables.extend(
-        server
-            .env
-            .iter()
-            .map(|(name, value)| (name.into(), value.into())),
-    );
+    let mut variables: BTreeMap<OsString, OsString> = own.filter(|(name, _)| passes(name)).collect();
+    variables.extend(server.env.iter().map(|(name, value)| (name.into(), value.into())));
     variables.into_iter().collect()
 }
 
 fn is_passed(name: &OsStr) -> bool {
-    PASSED.iter().any(|passed| name == *passed)
-        || PASSED_PREFIXES
-            .iter()
-            .any(|prefix| begins_with(name, prefix))
+    PASSED.iter().any(|passed| name == *passed) || PASSED_PREFIXES.iter().any(|prefix| begins_with(name, prefix))
 }
 
 fn begins_with(name: &OsStr, prefix: &str) -> bool {
@@ -135,9 +112,7 @@ fn begins_with(name: &OsStr, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Command, environment};
-    use crate::config::{
-        Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts,
-    };
+    use crate::config::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     use std::sync::Arc;
@@ -158,11 +133,7 @@ mod tests {
             mode: Mode::Session,
             legacy_sse: false,
             strict_status: false,
-            pool: Pool {
-                min_idle: 0,
-                max_size: None,
-                wait: second,
-            },
+            pool: Pool { min_idle: 0, max_size: None, wait: second },
             timeouts: Timeouts {
                 start: second,
                 call_idle: None,
@@ -172,30 +143,17 @@ mod tests {
                 term: second,
             },
             line_bytes: 1,
-            queue: Queue {
-                messages: 1,
-                bytes: 1,
-            },
-            breaker: Breaker {
-                failures: 1,
-                backoff_max: second,
-            },
-            auth: ServerAuth {
-                methods: vec![Method::None],
-            },
+            queue: Queue { messages: 1, bytes: 1 },
+            breaker: Breaker { failures: 1, backoff_max: second },
+            auth: ServerAuth { methods: vec![Method::None] },
             sandbox_scope: true,
         }
     }
 
     fn given(server: &Server, own: &[&str]) -> Vec<String> {
-        let own = own
-            .iter()
-            .map(|&name| (OsString::from(name), OsString::from("own")));
+        let own = own.iter().map(|&name| (OsString::from(name), OsString::from("own")));
         let text = |part: OsString| part.into_string().expect("text");
-        environment(server, own)
-            .into_iter()
-            .map(|(name, value)| format!("{}={}", text(name), text(value)))
-            .collect()
+        environment(server, own).into_iter().map(|(name, value)| format!("{}={}", text(name), text(value))).collect()
     }
 
     const OWN: &[&str] = &[
@@ -240,11 +198,7 @@ mod tests {
         let given = given(&server, OWN);
         assert_eq!(given.len(), OWN.len() - 1);
         assert!(given.contains(&"AWS_SECRET=own".into()) && given.contains(&"TOKEN=set".into()));
-        assert!(
-            !given
-                .iter()
-                .any(|variable| variable.starts_with("GANGWAY_"))
-        );
+        assert!(!given.iter().any(|variable| variable.starts_with("GANGWAY_")));
     }
 
     #[test]
@@ -253,9 +207,6 @@ mod tests {
         let own = [(OsString::from("PATH"), odd.clone())];
         let command = Command::new(Arc::from("x"), &server(), own.into_iter());
         assert_eq!(command.path(), Some(odd.as_os_str()));
-        assert_eq!(
-            (command.program.as_str(), command.arguments.len()),
-            ("npx", 1)
-        );
+        assert_eq!((command.program.as_str(), command.arguments.len()), ("npx", 1));
     }
 }

@@ -17,13 +17,13 @@ use crate::config::Queue;
 use crate::mcp::ids::{Id, push_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, recover_id};
 use crate::mcp::scan::Author;
-use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
 use crate::telemetry::ServerMetrics;
-use crate::upstream::lease::Lease;
+use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
 use crate::upstream::Exit;
-use crate::upstream::{Line, LineSplitter};
+use crate::upstream::lease::Lease;
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
+use crate::upstream::{Line, LineSplitter};
 
 /// What a conversation is built with.
 #[derive(Clone)]
@@ -222,7 +222,9 @@ impl Conversation {
         if let Some(running) = self.running().as_mut() {
             running.tasks.spawn(async move {
                 tokio::time::sleep(PING_WAIT).await;
-                if let Some(conversation) = weak.upgrade() && conversation.inflight().ping == Some(ping) {
+                if let Some(conversation) = weak.upgrade()
+                    && conversation.inflight().ping == Some(ping)
+                {
                     conversation.end(Gone::Hung);
                 }
             });
@@ -495,7 +497,9 @@ async fn last_words(exit: &mut watch::Receiver<Option<Exit>>, dead: bool) {
 
 /// Stops reading while the participant's reader is too far behind.
 async fn wait_for_room(conversation: Arc<Conversation>) {
-    let Some(mut congestion) = conversation.participant().and_then(|participant| participant.congestion()) else { return };
+    let Some(mut congestion) = conversation.participant().and_then(|participant| participant.congestion()) else {
+        return;
+    };
     drop(conversation);
     let _ended = congestion.wait_for(|congested| !congested).await;
 }

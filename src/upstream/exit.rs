@@ -35,10 +35,7 @@ impl Ending {
     pub(super) fn of(status: &WaitIdStatus) -> Self {
         match (status.exit_status(), status.terminating_signal()) {
             (Some(status), _) => Self::Status(status),
-            (None, Some(number)) => Self::Signal {
-                number,
-                core: status.dumped(),
-            },
+            (None, Some(number)) => Self::Signal { number, core: status.dumped() },
             (None, None) => Self::Unknown,
         }
     }
@@ -59,11 +56,7 @@ impl fmt::Display for Ending {
                     Some(name) => write!(f, "signal {name}")?,
                     None => write!(f, "signal {number}")?,
                 }
-                if core {
-                    f.write_str(" (core dumped)")
-                } else {
-                    Ok(())
-                }
+                if core { f.write_str(" (core dumped)") } else { Ok(()) }
             }
             Self::Unknown => f.write_str("unknown exit status"),
         }
@@ -102,15 +95,9 @@ mod tests {
     #[test]
     fn reads_like_a_sentence_part() {
         assert_eq!(Ending::Status(3).to_string(), "exit status 3");
-        let killed = Ending::Signal {
-            number: libc::SIGKILL,
-            core: false,
-        };
+        let killed = Ending::Signal { number: libc::SIGKILL, core: false };
         assert_eq!(killed.to_string(), "signal SIGKILL");
-        let odd = Ending::Signal {
-            number: 60,
-            core: true,
-        };
+        let odd = Ending::Signal { number: 60, core: true };
         assert_eq!(odd.to_string(), "signal 60 (core dumped)");
     }
 }

@@ -29,15 +29,12 @@ pub(super) struct Preparation {
 impl Preparation {
     /// Gathers it, in the parent. `descriptors` is the limit to give back, `scope` an open Landlock ruleset.
     pub(super) fn new(descriptors: Option<Rlimit>, scope: Option<RawFd>) -> Self {
-        let limit =
-            |value: Option<u64>| value.map_or(libc::RLIM_INFINITY, |value| value as libc::rlim_t);
+        let limit = |value: Option<u64>| value.map_or(libc::RLIM_INFINITY, |value| value as libc::rlim_t);
         Self {
             // SAFETY: getpid cannot fail and touches nothing.
             parent: unsafe { libc::getpid() },
-            descriptors: descriptors.map(|limits| libc::rlimit {
-                rlim_cur: limit(limits.current),
-                rlim_max: limit(limits.maximum),
-            }),
+            descriptors: descriptors
+                .map(|limits| libc::rlimit { rlim_cur: limit(limits.current), rlim_max: limit(limits.maximum) }),
             scope,
         }
     }
@@ -53,10 +50,7 @@ impl Preparation {
             // without a controlling terminal a child can neither be stopped by one nor type into it.
             check(libc::setsid())?;
             reset_signals()?;
-            let none = libc::rlimit {
-                rlim_cur: 0,
-                rlim_max: 0,
-            };
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             check(libc::setrlimit(libc::RLIMIT_CORE, &raw const none))?;
             if let Some(limit) = &self.descriptors {
                 check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const *limit))?;
@@ -85,13 +79,7 @@ impl Preparation {
             if libc::getppid() != self.parent {
                 libc::_exit(1);
             }
-            check(libc::prctl(
-                libc::PR_SET_NO_NEW_PRIVS,
-                yes,
-                zero,
-                zero,
-                zero,
-            ))
+            check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, yes, zero, zero, zero))
         }
     }
 
@@ -108,11 +96,7 @@ impl Preparation {
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Every signal does what it does by default, and none is blocked.
@@ -124,11 +108,7 @@ unsafe fn reset_signals() -> io::Result<()> {
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
-        check(libc::sigprocmask(
-            libc::SIG_SETMASK,
-            &raw const none,
-            std::ptr::null_mut(),
-        ))
+        check(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()))
     }
 }
 
@@ -140,22 +120,10 @@ unsafe fn default_action(signal: libc::c_int) {
     /// default action with no flags and an empty mask.
     static DEFAULT: [u64; 8] = [0; 8];
     /// Bytes of the kernel's signal set.
-    const SET_BYTES: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
-        16
-    } else {
-        8
-    };
+    const SET_BYTES: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) { 16 } else { 8 };
     let none = std::ptr::null_mut::<u64>();
     // SAFETY: the kernel reads from a live static and writes nothing back.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigaction,
-            signal,
-            DEFAULT.as_ptr(),
-            none,
-            SET_BYTES,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT.as_ptr(), none, SET_BYTES) };
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -173,14 +141,8 @@ fn close_on_exec() {
     {
         const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
         // SAFETY: the call takes integers only.
-        let marked = unsafe {
-            libc::syscall(
-                libc::SYS_close_range,
-                FIRST_CLOSED,
-                libc::c_uint::MAX,
-                CLOSE_RANGE_CLOEXEC,
-            )
-        };
+        let marked =
+            unsafe { libc::syscall(libc::SYS_close_range, FIRST_CLOSED, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) };
         if marked == 0 {
             return;
         }

@@ -55,9 +55,7 @@ impl ScopeRuleset {
                 0_u32,
             )
         };
-        let descriptor = RawFd::try_from(descriptor)
-            .ok()
-            .filter(|&descriptor| descriptor >= 0)?;
+        let descriptor = RawFd::try_from(descriptor).ok().filter(|&descriptor| descriptor >= 0)?;
         // SAFETY: the call succeeded, so this is a new descriptor that nothing else owns.
         Some(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::telemetry::label::{ChildExit, ChildState};
 use crate::telemetry::ServerMetrics;
+use crate::telemetry::label::{ChildExit, ChildState};
 use crate::upstream::Child;
 use crate::upstream::Exit;
 use crate::upstream::pool::Pool;

@@ -62,11 +62,7 @@ impl LineSplitter {
     /// and the newline not.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
-        Self {
-            max_bytes,
-            scanned: 0,
-            skipping: false,
-        }
+        Self { max_bytes, scanned: 0, skipping: false }
     }
 
     /// Takes the next line off the front of `buffer`; `None` asks for more input.
@@ -183,10 +179,7 @@ mod tests {
             rest = &rest[size..];
             while let Some(line) = splitter.next(&mut buffer) {
                 lines.push(match line {
-                    Line::TooLong { head, .. } => Line::TooLong {
-                        head,
-                        length_so_far: 0,
-                    },
+                    Line::TooLong { head, .. } => Line::TooLong { head, length_so_far: 0 },
                     other => other,
                 });
             }
@@ -203,37 +196,22 @@ mod tests {
     fn lines_lose_their_ends_and_blanks_vanish() {
         let input = b"\xEF\xBB\xBF{\"a\":1}\r\n\n\r\n  \t\r\n\xEF\xBB\xBF\nin\rside\n\r\rb\r\r\n";
         let lines = split(100, input, &[1000]);
-        assert_eq!(
-            lines,
-            [whole("{\"a\":1}"), whole("in\rside"), whole("\r\rb\r")]
-        );
+        assert_eq!(lines, [whole("{\"a\":1}"), whole("in\rside"), whole("\r\rb\r")]);
     }
 
     #[test]
     fn half_a_line_at_the_end_is_torn() {
-        assert_eq!(
-            split(10, b"ab\ncd", &[9]),
-            [whole("ab"), Line::Torn { length: 2 }]
-        );
+        assert_eq!(split(10, b"ab\ncd", &[9]), [whole("ab"), Line::Torn { length: 2 }]);
         assert_eq!(split(10, b"ab\n \r", &[9]), [whole("ab")]);
         let lines = split(2, b"abc", &[9]);
-        assert!(
-            matches!(lines[..], [Line::TooLong { .. }]),
-            "told once: {lines:?}"
-        );
+        assert!(matches!(lines[..], [Line::TooLong { .. }]), "told once: {lines:?}");
     }
 
     #[test]
     fn the_limit_is_exact_and_the_next_line_is_whole() {
         let lines = split(4, b"1234\n123\r\n1234\r\n12345\nnext\n", &[1000]);
-        let long = || Line::TooLong {
-            head: Bytes::from_static(b"1234"),
-            length_so_far: 0,
-        };
-        assert_eq!(
-            lines,
-            [whole("1234"), whole("123"), long(), long(), whole("next")]
-        );
+        let long = || Line::TooLong { head: Bytes::from_static(b"1234"), length_so_far: 0 };
+        assert_eq!(lines, [whole("1234"), whole("123"), long(), long(), whole("next")]);
     }
 
     #[test]
@@ -244,13 +222,7 @@ mod tests {
         for _ in 0..64 {
             buffer.extend_from_slice(&[b'x'; LineSplitter::READ_BYTES]);
             while let Some(line) = splitter.next(&mut buffer) {
-                let Line::TooLong {
-                    head,
-                    length_so_far,
-                } = line
-                else {
-                    panic!("{line:?}")
-                };
+                let Line::TooLong { head, length_so_far } = line else { panic!("{line:?}") };
                 assert_eq!((head.len(), told), (HEAD_BYTES, 0));
                 assert!(length_so_far > 1 << 20);
                 told += 1;
@@ -271,19 +243,13 @@ mod tests {
             assert_eq!(splitter.next(&mut buffer), None);
         }
         buffer.extend_from_slice(b"\nrest");
-        let Some(Line::Whole(line)) = splitter.next(&mut buffer) else {
-            panic!("no line")
-        };
+        let Some(Line::Whole(line)) = splitter.next(&mut buffer) else { panic!("no line") };
         assert_eq!(line.len(), 32 << 20);
         assert_eq!(splitter.next(&mut buffer), None);
         assert_eq!(&buffer[..], b"rest");
         drop(line);
         buffer.reserve(LineSplitter::READ_BYTES);
-        assert!(
-            buffer.capacity() <= SHARE_BYTES,
-            "kept {} bytes",
-            buffer.capacity()
-        );
+        assert!(buffer.capacity() <= SHARE_BYTES, "kept {} bytes", buffer.capacity());
     }
 
     #[test]
@@ -295,11 +261,7 @@ mod tests {
         let kept = splitter.next(&mut buffer);
         assert_eq!(kept, Some(whole("small")));
         buffer.reserve(LineSplitter::READ_BYTES);
-        assert_eq!(
-            buffer.as_ptr(),
-            before,
-            "the buffer is reused although the line lives"
-        );
+        assert_eq!(buffer.as_ptr(), before, "the buffer is reused although the line lives");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use crate::budget::Budget;
 use crate::config::Queue;
-use crate::telemetry::label::Direction;
 use crate::telemetry::ServerMetrics;
+use crate::telemetry::label::Direction;
 
 /// Why a line was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +187,15 @@ impl Outbound {
 
     async fn write_batch(&self, mut batch: VecDeque<Item>) -> io::Result<()> {
         // Whatever way this ends, lines that were not written are no longer owed.
-        let mut owed = Owed { outbound: self, messages: batch.len(), bytes: batch.iter().map(|item| item.line.len() - item.done).sum() };
+        let mut owed = Owed {
+            outbound: self,
+            messages: batch.len(),
+            bytes: batch.iter().map(|item| item.line.len() - item.done).sum(),
+        };
         while !batch.is_empty() {
             self.pipe.writable().await?;
-            let slices: Vec<IoSlice<'_>> = batch.iter().take(64).map(|item| IoSlice::new(&item.line[item.done..])).collect();
+            let slices: Vec<IoSlice<'_>> =
+                batch.iter().take(64).map(|item| IoSlice::new(&item.line[item.done..])).collect();
             let mut written = match self.pipe.try_write_vectored(&slices) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,

@@ -28,29 +28,16 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
     let wanted = reachable(found.maximum);
     if wanted.unwrap_or(u64::MAX) > found.current.unwrap_or(u64::MAX) {
         // What a system does not grant shows in the limit read back.
-        let _ = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: wanted,
-                ..found
-            },
-        );
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: wanted, ..found });
     }
     let now = getrlimit(Resource::Nofile);
-    DescriptorLimit {
-        soft: now.current,
-        hard: now.maximum,
-    }
+    DescriptorLimit { soft: now.current, hard: now.maximum }
 }
 
 /// macOS accepts no soft limit above its OPEN_MAX, whatever the hard limit says.
 fn reachable(hard: Option<u64>) -> Option<u64> {
     const OPEN_MAX: u64 = 10_240;
-    if cfg!(target_os = "macos") {
-        Some(hard.map_or(OPEN_MAX, |hard| hard.min(OPEN_MAX)))
-    } else {
-        hard
-    }
+    if cfg!(target_os = "macos") { Some(hard.map_or(OPEN_MAX, |hard| hard.min(OPEN_MAX))) } else { hard }
 }
 
 /// The limit to give back to children, if it was ever raised.

@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
 use crate::config::Server;
-use crate::telemetry::label::{ChildExit, ChildState};
 use crate::telemetry::ServerMetrics;
+use crate::telemetry::label::{ChildExit, ChildState};
 use crate::upstream::Command;
-use crate::upstream::{Ending, Exit};
-use crate::upstream::lease::{Lease, Slotted, StateGauge};
 use crate::upstream::SpawnError;
 use crate::upstream::Spawner;
+use crate::upstream::lease::{Lease, Slotted, StateGauge};
+use crate::upstream::{Ending, Exit};
 
 /// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);

@@ -27,11 +27,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(pid: Pid, orders: mpsc::Sender<Order>) -> Self {
-        Self {
-            pid,
-            reaped: false,
-            orders,
-        }
+        Self { pid, reaped: false, orders }
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -173,15 +169,10 @@ mod tests {
     use std::time::Duration;
     use tokio::time::timeout;
 
-    #[expect(
-        clippy::zombie_processes,
-        reason = "reaped by its owner, which is the trial"
-    )]
+    #[expect(clippy::zombie_processes, reason = "reaped by its owner, which is the trial")]
     async fn sees_the_end(watch: impl FnOnce(Pid) -> std::io::Result<EndWatch>) {
         let mut command = Command::new("sh");
-        command
-            .args(["-c", "read line; exit 6"])
-            .stdin(Stdio::piped());
+        command.args(["-c", "read line; exit 6"]).stdin(Stdio::piped());
         let mut started = command.spawn().expect("a shell");
         let pid = Pid::from_child(&started);
         let (orders, inbox) = std::sync::mpsc::channel();
@@ -189,9 +180,7 @@ mod tests {
         let mut watch = watch(pid).expect("a watch");
         assert!(timeout(Duration::ZERO, watch.ended()).await.is_err());
         drop(started.stdin.take());
-        timeout(Duration::from_secs(30), watch.ended())
-            .await
-            .expect("in time");
+        timeout(Duration::from_secs(30), watch.ended()).await.expect("in time");
         assert!(has_ended(pid), "it stays to be reaped");
         assert_eq!(process.reap(), Ending::Status(6));
         assert!(inbox.recv().is_err(), "nothing is left to bury");

@@ -15,11 +15,11 @@ use crate::mcp::ids::push_u64;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
-use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::Exit;
+use crate::upstream::SpawnError;
+use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::participant::{Answer, Gone, Owner, Participant};
 use crate::upstream::pool::{NoChild, Pool};
-use crate::upstream::SpawnError;
 
 /// Entries of each list that are read.
 const MOST_ENTRIES: usize = 1_000;
@@ -188,8 +188,9 @@ impl Visit {
         );
         let result: InitializeResult = self.ask("initialize", &params).await?;
         let took = began.elapsed();
-        let revision = Revision::named(result.protocol_version.as_bytes())
-            .ok_or_else(|| ScoutFailure::Refused(format!("it speaks protocol revision {:?}", result.protocol_version)))?;
+        let revision = Revision::named(result.protocol_version.as_bytes()).ok_or_else(|| {
+            ScoutFailure::Refused(format!("it speaks protocol revision {:?}", result.protocol_version))
+        })?;
         self.conversation.confirm_initialized();
         let mut catalogue = Catalogue {
             name: result.server_info.name,
@@ -242,7 +243,8 @@ impl Visit {
             }),
             Ok(Ok(Answer::Message(message))) if message.kind() == Kind::Result => {
                 let raw = message.fields().result.map_or(&b"null"[..], |result| result.of(message.text()));
-                serde_json::from_slice(raw).map_err(|error| ScoutFailure::Refused(format!("its answer to {method}: {error}")))
+                serde_json::from_slice(raw)
+                    .map_err(|error| ScoutFailure::Refused(format!("its answer to {method}: {error}")))
             }
             Ok(Ok(Answer::Message(message))) => {
                 let code = message.error_code().unwrap_or_default();

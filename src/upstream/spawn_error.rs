@@ -66,11 +66,7 @@ impl SpawnFailure {
 
 impl SpawnError {
     pub(super) fn new(failure: SpawnFailure, program: &str, source: io::Error) -> Self {
-        Self {
-            failure,
-            program: program.to_owned(),
-            source,
-        }
+        Self { failure, program: program.to_owned(), source }
     }
 
     /// Finds out what `source` means. ENOENT and EACCES come alike from the directory, the program
@@ -168,24 +164,17 @@ fn found(command: &Command) -> Option<PathBuf> {
         .map(|directory| start.join(directory).join(&command.program))
         .filter(|file| file.is_file())
         .collect();
-    candidates
-        .iter()
-        .find(|file| is_executable(file))
-        .or(candidates.first())
-        .cloned()
+    candidates.iter().find(|file| is_executable(file)).or(candidates.first()).cloned()
 }
 
 /// `PATH` of the child, or what execvp(3) uses without one.
 fn search_path(command: &Command) -> OsString {
-    command
-        .path()
-        .map_or_else(|| "/bin:/usr/bin".into(), OsStr::to_os_string)
+    command.path().map_or_else(|| "/bin:/usr/bin".into(), OsStr::to_os_string)
 }
 
 /// Whether anybody may execute it. An approximation that only chooses words.
 fn is_executable(file: &Path) -> bool {
-    file.metadata()
-        .is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+    file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// The program a script's first line names.
@@ -194,10 +183,7 @@ fn interpreter(script: &Path) -> Option<String> {
     const FIRST_LINE_BYTES: usize = 256;
     let mut start = [0; FIRST_LINE_BYTES];
     let length = io::Read::read(&mut std::fs::File::open(script).ok()?, &mut start).ok()?;
-    let line = start[..length]
-        .strip_prefix(b"#!")?
-        .split(|&byte| byte == b'\n')
-        .next()?;
+    let line = start[..length].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let line = OsStr::from_bytes(line).to_string_lossy();
     line.split_whitespace().next().map(str::to_owned)
 }

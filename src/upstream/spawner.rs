@@ -67,13 +67,8 @@ impl Spawner {
     pub fn start() -> io::Result<Self> {
         keep_ended_children()?;
         let (orders, inbox) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("spawner".into())
-            .spawn(move || serve(&inbox))?;
-        Ok(Self {
-            orders,
-            scope: ScopeRuleset::create().map(Arc::new),
-        })
+        std::thread::Builder::new().name("spawner".into()).spawn(move || serve(&inbox))?;
+        Ok(Self { orders, scope: ScopeRuleset::create().map(Arc::new) })
     }
 
     /// Whether children can be put into a Landlock domain. If not, those that ask for one run without.
@@ -94,16 +89,10 @@ impl Spawner {
         let (server, count) = (Arc::clone(&command.server), command.stderr_count.clone());
         let program = command.program.clone();
         let failed = |error| SpawnError::new(SpawnFailure::of(&error), &program, error);
-        let order = Start {
-            command,
-            spawner: self.clone(),
-            answer,
-        };
+        let order = Start { command, spawner: self.clone(), answer };
         // The thread ends only after its last sender, and answers every order.
         let gone = || failed(io::Error::other("the spawner's thread is gone"));
-        self.orders
-            .send(Order::Start(Box::new(order)))
-            .map_err(|_| gone())?;
+        self.orders.send(Order::Start(Box::new(order))).map_err(|_| gone())?;
         let (process, ends) = started.await.map_err(|_| gone())??;
         let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stderr)).map_err(failed)?;
         let pipes = Pipes {
@@ -144,19 +133,13 @@ fn serve(inbox: &mpsc::Receiver<Order>) {
     let mut left_behind: Vec<Pid> = Vec::new();
     loop {
         let order = if left_behind.is_empty() {
-            inbox
-                .recv()
-                .map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+            inbox.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
         } else {
             inbox.recv_timeout(BURY_INTERVAL)
         };
         match order {
             Ok(Order::Start(start)) => {
-                let Start {
-                    command,
-                    spawner,
-                    answer,
-                } = *start;
+                let Start { command, spawner, answer } = *start;
                 // Nobody waiting: the process in the unsent answer is dropped, and comes back here.
                 let _ = answer.send(fork(&command, &spawner));
             }
@@ -172,20 +155,12 @@ fn serve(inbox: &mpsc::Receiver<Order>) {
 /// Forks and waits until the new program runs or has failed to.
 fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnError> {
     let scope = spawner.scope.as_ref().filter(|_| command.scope);
-    let preparation = Preparation::new(
-        inherited_descriptor_limit(),
-        scope.map(|ruleset| ruleset.descriptor()),
-    );
+    let preparation = Preparation::new(inherited_descriptor_limit(), scope.map(|ruleset| ruleset.descriptor()));
     let mut program = std::process::Command::new(&command.program);
     program
         .args(&command.arguments)
         .env_clear()
-        .envs(
-            command
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        )
+        .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -194,13 +169,8 @@ fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnEr
     }
     // SAFETY: `apply` runs where it asks to, makes async-signal-safe calls only and allocates nothing.
     unsafe { program.pre_exec(move || preparation.apply()) };
-    let mut started = program
-        .spawn()
-        .map_err(|error| SpawnError::diagnose(command, error))?;
-    let pid = i32::try_from(started.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .expect("a process id is a positive i32");
+    let mut started = program.spawn().map_err(|error| SpawnError::diagnose(command, error))?;
+    let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw).expect("a process id is a positive i32");
     let process = Process::new(pid, spawner.orders.clone());
     let ends = Ends {
         stdin: started.stdin.take().expect("stdin is piped"),

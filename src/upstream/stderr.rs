@@ -32,22 +32,12 @@ impl LastLines {
     /// The lines so far, oldest first: at most 20 of at most 512 bytes. Raw text of the child.
     #[must_use]
     pub fn snapshot(&self) -> Arc<[String]> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .cloned()
-            .collect()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     fn push(&self, line: &str) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut slot = if lines.len() < KEPT_LINES {
-            None
-        } else {
-            lines.pop_front()
-        }
-        .unwrap_or_default();
+        let mut slot = if lines.len() < KEPT_LINES { None } else { lines.pop_front() }.unwrap_or_default();
         slot.clear();
         slot.push_str(line);
         lines.push_back(slot);
@@ -75,24 +65,14 @@ struct Log {
 }
 
 impl Stderr {
-    pub(super) fn new(
-        pipe: pipe::Receiver,
-        server: Arc<str>,
-        pid: Pid,
-        count: Option<StderrCount>,
-    ) -> Self {
+    pub(super) fn new(pipe: pipe::Receiver, server: Arc<str>, pid: Pid, count: Option<StderrCount>) -> Self {
         let bucket = TokenBucket::new(LOGGED_PER_SECOND, LOGGED_AT_ONCE, Instant::now());
         Self {
             pipe: Some(pipe),
             line: Vec::new(),
             last: LastLines::default(),
             count,
-            log: Log {
-                server,
-                pid: pid.as_raw_nonzero().get(),
-                bucket,
-                suppressed: 0,
-            },
+            log: Log { server, pid: pid.as_raw_nonzero().get(), bucket, suppressed: 0 },
         }
     }
 
@@ -188,31 +168,19 @@ impl Stderr {
 impl Log {
     fn write(&mut self, line: &str, now: Instant) {
         // The newline counts, so that empty lines are limited too.
-        let cost = u32::try_from(line.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
+        let cost = u32::try_from(line.len()).unwrap_or(u32::MAX).saturating_add(1);
         if !self.bucket.take(cost, now) {
             self.suppressed += 1;
             return;
         }
         self.tell_suppressed();
-        tracing::info!(
-            event = "child_stderr",
-            server = &*self.server,
-            pid = self.pid,
-            line
-        );
+        tracing::info!(event = "child_stderr", server = &*self.server, pid = self.pid, line);
     }
 
     fn tell_suppressed(&mut self) {
         if self.suppressed > 0 {
             let lines = std::mem::take(&mut self.suppressed);
-            tracing::info!(
-                event = "child_stderr_suppressed",
-                server = &*self.server,
-                pid = self.pid,
-                lines
-            );
+            tracing::info!(event = "child_stderr_suppressed", server = &*self.server, pid = self.pid, lines);
         }
     }
 }
@@ -274,9 +242,7 @@ mod tests {
 
     /// What the log gets of `text`, as pairs of event and line or count.
     fn logged(text: &[u8]) -> Vec<(String, String)> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         let runtime = runtime.expect("a runtime");
         let _inside = runtime.enter();
         let (sender, receiver) = pipe::pipe().expect("a pipe");
@@ -298,10 +264,7 @@ mod tests {
         });
         let events = events.0.lock().expect("unpoisoned");
         let pair = |Fields(fields): &Fields| {
-            assert_eq!(
-                (fields["server"].as_str(), fields["pid"].as_str()),
-                ("name", "7")
-            );
+            assert_eq!((fields["server"].as_str(), fields["pid"].as_str()), ("name", "7"));
             let value = fields.get("line").or(fields.get("lines")).expect("a value");
             (fields["event"].clone(), value.clone())
         };
@@ -314,18 +277,10 @@ mod tests {
 
     #[test]
     fn lines_are_logged_one_by_one_and_cut() {
-        let text = format!(
-            "one\r\n\n{}\u{e9}{}\nend",
-            "a".repeat(LINE_BYTES - 1),
-            "b".repeat(9)
-        );
+        let text = format!("one\r\n\n{}\u{e9}{}\nend", "a".repeat(LINE_BYTES - 1), "b".repeat(9));
         let cut = "a".repeat(LINE_BYTES - 1);
         let lines = ["one", "", &cut, "end"].map(|line| pair("child_stderr", line));
-        assert_eq!(
-            logged(text.as_bytes()),
-            lines,
-            "the cut character is left out"
-        );
+        assert_eq!(logged(text.as_bytes()), lines, "the cut character is left out");
     }
 
     #[test]
@@ -334,19 +289,13 @@ mod tests {
         let admitted = usize::try_from(LOGGED_AT_ONCE).expect("fits") / 256;
         let flood = format!("{line}\n").repeat(admitted * 40);
         let events = logged(flood.as_bytes());
-        let lines = events
-            .iter()
-            .filter(|(event, _)| event == "child_stderr")
-            .count();
+        let lines = events.iter().filter(|(event, _)| event == "child_stderr").count();
         let suppressed: usize = events
             .iter()
             .filter(|(event, _)| event == "child_stderr_suppressed")
             .map(|(_, count)| count.parse::<usize>().expect("a number"))
             .sum();
         assert_eq!(lines + suppressed, admitted * 40);
-        assert!(
-            lines >= admitted && suppressed > 0,
-            "{lines} logged, {suppressed} suppressed"
-        );
+        assert!(lines >= admitted && suppressed > 0, "{lines} logged, {suppressed} suppressed");
     }
 }

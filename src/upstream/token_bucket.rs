@@ -15,12 +15,7 @@ impl TokenBucket {
     /// A full bucket.
     pub(super) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
-        Self {
-            per_second: f64::from(per_second),
-            burst,
-            level: burst,
-            filled: now,
-        }
+        Self { per_second: f64::from(per_second), burst, level: burst, filled: now }
     }
 
     /// Takes `units` if they are there; otherwise takes nothing and says so.
@@ -52,10 +47,7 @@ mod tests {
         assert!(!bucket.take(1, start));
         assert!(!bucket.take(11, start + Duration::from_secs(1)));
         assert!(bucket.take(10, start + Duration::from_secs(1)));
-        assert!(
-            !bucket.take(101, start + Duration::from_secs(3600)),
-            "never above the burst"
-        );
+        assert!(!bucket.take(101, start + Duration::from_secs(3600)), "never above the burst");
         assert!(bucket.take(100, start + Duration::from_secs(3600)));
     }
 

@@ -13,10 +13,7 @@ use serde_json::Value;
 use crate::gateway::{BINARY, Directory, await_that, pid};
 
 /// The scripted child.
-pub const FAKE_CHILD: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/integration/fake_child.py"
-);
+pub const FAKE_CHILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/fake_child.py");
 
 /// One `[servers.NAME]` table.
 #[derive(Clone, Debug)]
@@ -31,10 +28,7 @@ impl Server {
     /// The scripted child; [`Server::arg`] chooses its faults.
     pub fn fake(name: &str) -> Self {
         // Isolated, without site packages: it starts in half the time.
-        Self::of(name, "python3")
-            .arg("-I")
-            .arg("-S")
-            .arg(FAKE_CHILD)
+        Self::of(name, "python3").arg("-I").arg("-S").arg(FAKE_CHILD)
     }
 
     /// The built-in demo server.
@@ -44,12 +38,7 @@ impl Server {
 
     /// Any command.
     pub fn of(name: &str, command: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            command: command.to_owned(),
-            args: vec![],
-            keys: vec![],
-        }
+        Self { name: name.to_owned(), command: command.to_owned(), args: vec![], keys: vec![] }
     }
 
     /// Adds an argument.
@@ -78,12 +67,7 @@ impl Server {
 
     /// The table.
     pub fn toml(&self) -> String {
-        let Self {
-            name,
-            command,
-            args,
-            keys,
-        } = self;
+        let Self { name, command, args, keys } = self;
         // JSON's strings and arrays of them are TOML's too, but for `$`, which begins a variable.
         let command = Value::from(command.as_str()).to_string().replace('$', "$$");
         let args = Value::from(args.clone()).to_string().replace('$', "$$");
@@ -101,10 +85,7 @@ pub struct Gate {
 impl Gate {
     /// A closed gate.
     pub fn new() -> Self {
-        let gate = Self {
-            directory: Directory::new(),
-            open: None,
-        };
+        let gate = Self { directory: Directory::new(), open: None };
         mknodat(CWD, gate.path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         gate
     }
@@ -118,11 +99,7 @@ impl Gate {
     pub fn open(&mut self) {
         // For reading too, so that opening does not wait for the child; kept, so that it stays open
         // and its byte stays in it.
-        let mut pipe = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path())
-            .unwrap();
+        let mut pipe = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
         pipe.write_all(b".").unwrap();
         self.open = Some(pipe);
     }
@@ -135,9 +112,7 @@ pub struct Record {
 
 impl Record {
     pub fn new() -> Self {
-        Self {
-            directory: Directory::new(),
-        }
+        Self { directory: Directory::new() }
     }
 
     /// What to tell the child.
@@ -147,9 +122,7 @@ impl Record {
 
     /// What each child read so far, by process id.
     pub fn all(&self) -> BTreeMap<u32, Vec<u8>> {
-        let entries = fs::read_dir(self.path())
-            .unwrap()
-            .map(|entry| entry.unwrap());
+        let entries = fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap());
         let read = entries.map(|entry| {
             let id = entry.file_name().to_str().unwrap().parse().unwrap();
             (id, fs::read(entry.path()).unwrap())
@@ -161,15 +134,9 @@ impl Record {
     pub fn lines(&self) -> Vec<String> {
         let whole = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
-            text.split_inclusive('\n')
-                .filter(|line| line.ends_with('\n'))
-                .map(str::to_owned)
-                .collect()
+            text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(str::to_owned).collect()
         };
-        self.all()
-            .values()
-            .flat_map(|bytes| -> Vec<String> { whole(bytes) })
-            .collect()
+        self.all().values().flat_map(|bytes| -> Vec<String> { whole(bytes) }).collect()
     }
 
     /// Waits until a child has read a message that matches; returns it.
@@ -240,8 +207,7 @@ impl Process {
     pub fn with_argument(argument: &str) -> Vec<Self> {
         let has = |process: &Self| {
             let line = fs::read(format!("/proc/{}/cmdline", process.id)).unwrap_or_default();
-            line.split(|byte| *byte == 0)
-                .any(|word| word == argument.as_bytes())
+            line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes())
         };
         Self::all().into_iter().filter(has).collect()
     }

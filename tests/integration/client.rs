@@ -52,8 +52,7 @@ impl Request {
 
     /// Removes every field of this name, an automatic one too.
     pub fn without(mut self, name: &str) -> Self {
-        self.headers
-            .retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+        self.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.omitted.push(name.to_ascii_lowercase());
         self
     }
@@ -93,10 +92,7 @@ impl Request {
 
     fn has(&self, name: &str) -> bool {
         self.omitted.iter().any(|omitted| omitted == name)
-            || self
-                .headers
-                .iter()
-                .any(|(other, _)| other.eq_ignore_ascii_case(name))
+            || self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
     }
 
     /// Sends it on a connection of its own and reads the whole answer.
@@ -124,10 +120,7 @@ impl Head {
     /// Every field of this name.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let wanted = move |(other, _): &&(String, String)| other.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .filter(wanted)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().filter(wanted).map(|(_, value)| value.as_str())
     }
 }
 
@@ -156,9 +149,7 @@ impl Response {
     /// The body as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
-        self.text()
-            .parse()
-            .unwrap_or_else(|error| panic!("{error} in the body of {self:?}"))
+        self.text().parse().unwrap_or_else(|error| panic!("{error} in the body of {self:?}"))
     }
 }
 
@@ -203,12 +194,7 @@ impl Connection {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self {
-            stream,
-            buffer: Vec::new(),
-            framing: Framing::None,
-            peer,
-        }
+        Self { stream, buffer: Vec::new(), framing: Framing::None, peer }
     }
 
     /// Writes exactly these bytes.
@@ -239,8 +225,7 @@ impl Connection {
     /// Reads the head of a response, interim ones (1xx) skipped.
     #[track_caller]
     pub fn head(&mut self) -> Head {
-        self.try_head()
-            .expect("the connection ended before a response")
+        self.try_head().expect("the connection ended before a response")
     }
 
     /// As [`Connection::head`]; `None` if the peer closes instead.
@@ -279,8 +264,7 @@ impl Connection {
     /// [`Connection::try_read_body`].
     #[track_caller]
     pub fn read_body(&mut self) -> Option<Vec<u8>> {
-        self.try_read_body()
-            .unwrap_or_else(|error| panic!("the body ended early: {error}"))
+        self.try_read_body().unwrap_or_else(|error| panic!("the body ended early: {error}"))
     }
 
     /// As [`Connection::read_body`]; a body cut short is an error.
@@ -350,11 +334,7 @@ impl Connection {
     /// Waits until the peer closes or resets; fails if more bytes come or it stays open for [`PATIENCE`].
     #[track_caller]
     pub fn await_close(&mut self) {
-        assert!(
-            !self.fill() && self.buffer.is_empty(),
-            "bytes before the end: {:?}",
-            self.peek()
-        );
+        assert!(!self.fill() && self.buffer.is_empty(), "bytes before the end: {:?}", self.peek());
     }
 
     /// Everything the peer sends until it closes, unparsed.
@@ -392,9 +372,7 @@ impl Connection {
 
     /// Ends the connection with a reset (RST), as a vanished client's kernel does.
     pub fn reset(self) {
-        SockRef::from(&self.stream)
-            .set_linger(Some(Duration::ZERO))
-            .unwrap();
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
     /// Reads once more; false when the peer closed or reset.
@@ -419,14 +397,9 @@ impl Connection {
 fn parse_head(text: &str) -> Head {
     let mut lines = text.split("\r\n");
     let status_line = lines.next().unwrap_or_default();
-    let status = status_line
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
+    let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
     let field = |line: &str| {
-        let (name, value) = line
-            .split_once(':')
-            .unwrap_or_else(|| panic!("no field: {line:?}"));
+        let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("no field: {line:?}"));
         (name.to_owned(), value.trim().to_owned())
     };
     Head {
@@ -440,10 +413,7 @@ fn framing(head: &Head) -> Framing {
     if matches!(head.status, 204 | 304) {
         return Framing::None;
     }
-    match (
-        head.header("transfer-encoding"),
-        head.header("content-length"),
-    ) {
+    match (head.header("transfer-encoding"), head.header("content-length")) {
         (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Framing::Chunk(None),
         (None, Some(length)) => Framing::Length(length.parse().unwrap()),
         (None, None) => Framing::UntilClose,

@@ -18,10 +18,7 @@ fn it_answers_over_pipes_and_ends_with_stdin() {
     for id in 2..200 {
         let answer = pipes.next();
         assert_eq!(answer["id"], id);
-        assert_eq!(
-            answer["result"]["structuredContent"],
-            json!({ "text": "é" })
-        );
+        assert_eq!(answer["result"]["structuredContent"], json!({ "text": "é" }));
     }
     let payload = pipes.call_text("payload", json!({ "bytes": 3_000_000 }));
     assert_eq!(payload.len(), 3_000_000);
@@ -34,10 +31,7 @@ fn it_answers_over_pipes_and_ends_with_stdin() {
 #[test]
 fn it_ends_quietly_when_nobody_reads() {
     let mut command = Server::demo("demo").command();
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().unwrap();
     drop(process.stdout.take());
     let mut stdin = process.stdin.take().unwrap();

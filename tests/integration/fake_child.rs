@@ -25,12 +25,7 @@ fn first_answer(server: &Server) -> Value {
 
 #[test]
 fn noise_and_line_ends_are_as_ordered() {
-    let server = fake()
-        .arg("--banner")
-        .arg(r"hi\n\xff\xfe\n")
-        .arg("--noise")
-        .arg(r"[1]\n")
-        .arg("--crlf");
+    let server = fake().arg("--banner").arg(r"hi\n\xff\xfe\n").arg("--noise").arg(r"[1]\n").arg("--crlf");
     let mut pipes = Pipes::start(&server);
     assert_eq!(pipes.next_line().unwrap(), b"hi\n");
     assert_eq!(pipes.next_line().unwrap(), b"\xff\xfe\n");
@@ -49,26 +44,13 @@ fn the_handshake_fails_as_ordered() {
     assert_eq!(version["result"]["protocolVersion"], "2030-01-01");
     let error = first_answer(&fake().arg("--init-error").arg("-32603"));
     assert_eq!(error["error"]["code"], -32603);
-    let merged = first_answer(
-        &fake()
-            .arg("--init-merge")
-            .arg(r#"{"instructions":"i","zz":1}"#),
-    );
-    assert_eq!(
-        (&merged["result"]["instructions"], &merged["result"]["zz"]),
-        (&json!("i"), &json!(1))
-    );
-    assert_eq!(
-        first_answer(&fake().arg("--init-raw").arg(r#"{"a": 1}"#))["result"],
-        json!({ "a": 1 })
-    );
+    let merged = first_answer(&fake().arg("--init-merge").arg(r#"{"instructions":"i","zz":1}"#));
+    assert_eq!((&merged["result"]["instructions"], &merged["result"]["zz"]), (&json!("i"), &json!(1)));
+    assert_eq!(first_answer(&fake().arg("--init-raw").arg(r#"{"a": 1}"#))["result"], json!({ "a": 1 }));
 
     let mut exits = Pipes::start(&fake().arg("--exit").arg("3"));
     assert_eq!(exits.await_exit().code(), Some(3));
-    for (fault, code, signal) in [
-        ("--exit-init 4", Some(4), None),
-        ("--kill-init SEGV", None, Some(11)),
-    ] {
+    for (fault, code, signal) in [("--exit-init 4", Some(4), None), ("--kill-init SEGV", None, Some(11))] {
         let (option, value) = fault.split_once(' ').unwrap();
         let mut pipes = Pipes::start(&fake().arg(option).arg(value));
         pipes.send_message(&initialize("2025-11-25", json!({})));
@@ -78,26 +60,17 @@ fn the_handshake_fails_as_ordered() {
 
     let mut silent = Pipes::start(&fake().arg("--init-silent"));
     silent.send_message(&initialize("2025-11-25", json!({})));
-    assert_eq!(
-        silent.ask(&json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" }))["id"],
-        "p"
-    );
+    assert_eq!(silent.ask(&json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" }))["id"], "p");
 }
 
 #[test]
 fn a_strict_child_wants_initialized_and_one_initialize() {
     let mut pipes = Pipes::start(&fake().arg("--strict"));
-    assert_eq!(
-        pipes.ask(&initialize("2025-11-25", json!({})))["result"]["serverInfo"]["name"],
-        "fake-child"
-    );
+    assert_eq!(pipes.ask(&initialize("2025-11-25", json!({})))["result"]["serverInfo"]["name"], "fake-child");
     assert_eq!(pipes.call(1, "echo", json!({}))["error"]["code"], -32602);
     pipes.send_message(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     assert_eq!(pipes.call(1, "echo", json!({}))["id"], 1);
-    assert_eq!(
-        pipes.ask(&initialize("2025-11-25", json!({})))["error"]["code"],
-        -32600
-    );
+    assert_eq!(pipes.ask(&initialize("2025-11-25", json!({})))["error"]["code"], -32600);
 }
 
 #[test]
@@ -105,9 +78,7 @@ fn a_slow_start_waits_for_its_gate() {
     for option in ["--wait-for", "--wait-init"] {
         let mut gate = Gate::new();
         let record = Record::new();
-        let server = fake()
-            .option(option, gate.path())
-            .option("--record", record.path());
+        let server = fake().option(option, gate.path()).option("--record", record.path());
         let mut pipes = Pipes::start(&server);
         pipes.send_message(&initialize("2025-11-25", json!({})));
         if option == "--wait-init" {
@@ -115,10 +86,7 @@ fn a_slow_start_waits_for_its_gate() {
         }
         gate.open();
         assert_eq!(pipes.next()["id"], "initialize");
-        assert_eq!(
-            record.all().keys().copied().collect::<Vec<_>>(),
-            [pipes.process.id()]
-        );
+        assert_eq!(record.all().keys().copied().collect::<Vec<_>>(), [pipes.process.id()]);
     }
 }
 
@@ -130,28 +98,15 @@ fn bytes_come_back_as_spelled() {
         r#"{{"params":{{"arguments":{arguments},"name":"echo"}},"method":"tools/call","id":"\u0041","jsonrpc":"2.0"}}"#
     ) + "\n");
     let line = pipes.next_text();
-    assert!(
-        line.contains(r#""id":"\u0041","#) && line.contains(arguments),
-        "{line}"
-    );
+    assert!(line.contains(r#""id":"\u0041","#) && line.contains(arguments), "{line}");
     pipes.send(
         r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"error","arguments":{"error":{"code": -32042,"x":1.0}}}}"#
             .to_owned()
             + "\n",
     );
-    assert_eq!(
-        pipes.next_text(),
-        "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\": -32042,\"x\":1.0}}\n"
-    );
+    assert_eq!(pipes.next_text(), "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\": -32042,\"x\":1.0}}\n");
     let hex = pipes.call_text("transcript", json!({}));
-    assert!(
-        hex.contains(
-            &"1e400"
-                .bytes()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        )
-    );
+    assert!(hex.contains(&"1e400".bytes().map(|byte| format!("{byte:02x}")).collect::<String>()));
     let vendor = json!({ "jsonrpc": "2.0", "id": 3, "method": "vendor/x", "params": { "p": 1 } });
     assert_eq!(pipes.ask(&vendor)["result"], json!({ "p": 1 }));
 }
@@ -159,11 +114,7 @@ fn bytes_come_back_as_spelled() {
 #[test]
 fn raw_output_and_bombs_are_what_they_say() {
     let mut pipes = open();
-    pipes.send_call(
-        7,
-        "raw",
-        json!({ "text": "caf\u{e9} $ID\n", "encoding": "latin-1" }),
-    );
+    pipes.send_call(7, "raw", json!({ "text": "caf\u{e9} $ID\n", "encoding": "latin-1" }));
     assert_eq!(pipes.next_line().unwrap(), b"caf\xe9 7\n");
     for (kind, part) in [
         ("depth", "[[[]]]"),
@@ -177,18 +128,12 @@ fn raw_output_and_bombs_are_what_they_say() {
     ] {
         pipes.send_call(8, "bomb", json!({ "kind": kind, "size": 3 }));
         let line = pipes.next_text();
-        assert!(
-            line.contains(part) && line.contains(r#""id":8"#),
-            "{kind}: {line}"
-        );
+        assert!(line.contains(part) && line.contains(r#""id":8"#), "{kind}: {line}");
     }
     pipes.send_call(9, "line", json!({ "size": 3_000_000, "good": true }));
     assert_eq!(pipes.next()["id"], 9);
     assert_eq!(pipes.next_line().unwrap().len(), 3_000_001);
-    assert_eq!(
-        pipes.call_text("bytes", json!({ "size": 100_000 })).len(),
-        100_000
-    );
+    assert_eq!(pipes.call_text("bytes", json!({ "size": 100_000 })).len(), 100_000);
     pipes.send_call(10, "torn", json!({}));
     assert!(!pipes.next_line().unwrap().ends_with(b"\n"));
     assert_eq!(pipes.await_exit().code(), Some(0));
@@ -199,10 +144,7 @@ fn answers_come_when_they_are_let() {
     let mut pipes = open();
     pipes.send_call(1, "hold", json!({ "gate": "g", "n": 1 }));
     pipes.send_call(2, "hold", json!({ "gate": "g", "n": 2 }));
-    assert_eq!(
-        pipes.call(3, "await_held", json!({ "gate": "g", "count": 2 }))["id"],
-        3
-    );
+    assert_eq!(pipes.call(3, "await_held", json!({ "gate": "g", "count": 2 }))["id"], 3);
     assert_eq!(pipes.call(4, "release", json!({ "gate": "g" }))["id"], 4);
     let mut held = [pipes.next(), pipes.next()];
     held.sort_by_key(|answer| answer["id"].as_i64());
@@ -211,10 +153,7 @@ fn answers_come_when_they_are_let() {
     for id in 5..8 {
         pipes.send_call(id, "reverse", json!({ "of": 3 }));
     }
-    assert_eq!(
-        [pipes.next(), pipes.next(), pipes.next()].map(|answer| answer["id"].clone()),
-        [7, 6, 5]
-    );
+    assert_eq!([pipes.next(), pipes.next(), pipes.next()].map(|answer| answer["id"].clone()), [7, 6, 5]);
 
     let mut gate = Gate::new();
     pipes.send_call(8, "wait", json!({ "path": gate.path() }));
@@ -230,80 +169,46 @@ fn cancellations_are_seen_and_may_be_too_late() {
     pipes.send_call(2, "silent", json!({}));
     pipes.send_call(3, "await_cancelled", json!({ "count": 1 }));
     let params = json!({ "requestId": 1 });
-    pipes.send_message(
-        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }),
-    );
+    pipes.send_message(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
     let mut ids = [pipes.next()["id"].clone(), pipes.next()["id"].clone()];
     ids.sort_by_key(Value::as_i64);
     assert_eq!(ids, [1, 3]);
     let state = pipes.call(4, "state", json!({}));
-    assert_eq!(
-        state["result"]["structuredContent"]["cancelled"],
-        json!([1])
-    );
+    assert_eq!(state["result"]["structuredContent"]["cancelled"], json!([1]));
 }
 
 #[test]
 fn answers_come_too_often_or_under_foreign_ids() {
     let mut pipes = open();
     pipes.send_call(1, "twice", json!({ "times": 2 }));
-    assert_eq!(
-        [pipes.next()["id"].clone(), pipes.next()["id"].clone()],
-        [1, 1]
-    );
+    assert_eq!([pipes.next()["id"].clone(), pipes.next()["id"].clone()], [1, 1]);
     pipes.send_call(2, "answer_as", json!({ "id": "999" }));
-    assert_eq!(
-        [pipes.next()["id"].clone(), pipes.next()["id"].clone()],
-        [json!("999"), json!(2)]
-    );
+    assert_eq!([pipes.next()["id"].clone(), pipes.next()["id"].clone()], [json!("999"), json!(2)]);
 }
 
 #[test]
 fn notifications_are_as_ordered() {
     let mut pipes = open();
     let token = Some(json!("t"));
-    pipes.send_message(&call(
-        1,
-        "progress",
-        json!({ "count": 2, "late": 1 }),
-        token.clone(),
-    ));
+    pipes.send_message(&call(1, "progress", json!({ "count": 2, "late": 1 }), token.clone()));
     let messages = [pipes.next(), pipes.next(), pipes.next(), pipes.next()];
     assert_eq!(messages[1]["params"]["progressToken"], "t");
     assert_eq!(messages[2]["id"], 1);
     assert_eq!(messages[3]["params"]["progress"], 3);
-    pipes.send_message(&call(
-        2,
-        "progress",
-        json!({ "values": [5], "token": 9 }),
-        token.clone(),
-    ));
+    pipes.send_message(&call(2, "progress", json!({ "values": [5], "token": 9 }), token.clone()));
     assert_eq!(pipes.next()["params"]["progressToken"], 9);
     pipes.next();
-    pipes.send_call(
-        3,
-        "log",
-        json!({ "level": "error", "count": 2, "bytes": 10 }),
-    );
+    pipes.send_call(3, "log", json!({ "level": "error", "count": 2, "bytes": 10 }));
     assert_eq!(pipes.next()["params"]["data"].as_str().unwrap().len(), 10);
     assert_eq!(pipes.next()["params"]["level"], "error");
     pipes.next();
-    pipes.send_call(
-        4,
-        "notify",
-        json!({ "method": "notifications/tools/list_changed" }),
-    );
+    pipes.send_call(4, "notify", json!({ "method": "notifications/tools/list_changed" }));
     assert_eq!(pipes.next()["method"], "notifications/tools/list_changed");
     pipes.next();
-    assert_eq!(
-        pipes.call_text("touch", json!({ "uri": "fake://a" })),
-        "subscribed: False"
-    );
-    let subscribe = |uri| json!({ "jsonrpc": "2.0", "id": 5, "method": "resources/subscribe", "params": { "uri": uri } });
-    assert_eq!(
-        pipes.ask(&subscribe("fake://nowhere"))["error"]["code"],
-        -32002
-    );
+    assert_eq!(pipes.call_text("touch", json!({ "uri": "fake://a" })), "subscribed: False");
+    let subscribe =
+        |uri| json!({ "jsonrpc": "2.0", "id": 5, "method": "resources/subscribe", "params": { "uri": uri } });
+    assert_eq!(pipes.ask(&subscribe("fake://nowhere"))["error"]["code"], -32002);
     pipes.ask(&subscribe("fake://a"));
     pipes.send_call(6, "touch", json!({ "uri": "fake://a" }));
     assert_eq!(pipes.next()["params"]["uri"], "fake://a");
@@ -315,24 +220,13 @@ fn notifications_are_as_ordered() {
 #[test]
 fn its_own_requests_carry_the_id_and_the_reply_comes_back() {
     let mut pipes = open();
-    pipes.send_call(
-        1,
-        "ask",
-        json!({ "method": "roots/list", "id": "e1", "params": { "x": 1 } }),
-    );
+    pipes.send_call(1, "ask", json!({ "method": "roots/list", "id": "e1", "params": { "x": 1 } }));
     let question = pipes.next();
-    assert_eq!(
-        (&question["id"], &question["params"]["x"]),
-        (&json!("e1"), &json!(1))
-    );
-    let reply =
-        json!({ "jsonrpc": "2.0", "id": "e1", "error": { "code": -32601, "message": "no" } });
+    assert_eq!((&question["id"], &question["params"]["x"]), (&json!("e1"), &json!(1)));
+    let reply = json!({ "jsonrpc": "2.0", "id": "e1", "error": { "code": -32601, "message": "no" } });
     assert_eq!(pipes.ask(&reply)["result"]["structuredContent"], reply);
     pipes.send_message(&reply);
-    assert_eq!(
-        pipes.call(2, "state", json!({}))["result"]["structuredContent"]["stray"],
-        json!([reply])
-    );
+    assert_eq!(pipes.call(2, "state", json!({}))["result"]["structuredContent"]["stray"], json!([reply]));
     pipes.send_call(3, "ask", json!({ "id": 4, "cancel": true }));
     assert_eq!(pipes.next()["id"], 4);
     assert_eq!(pipes.next()["params"]["requestId"], 4);
@@ -342,17 +236,13 @@ fn its_own_requests_carry_the_id_and_the_reply_comes_back() {
 #[test]
 fn lists_have_pages() {
     let mut pipes = Pipes::open(&fake().arg("--page-size").arg("20"));
-    let list =
-        |params| json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params });
+    let list = |params| json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params });
     let first = pipes.ask(&list(json!({})));
     let cursor = &first["result"]["nextCursor"];
     assert_eq!(first["result"]["tools"].as_array().unwrap().len(), 20);
     let second = pipes.ask(&list(json!({ "cursor": cursor })));
     assert_ne!(second["result"]["tools"][0], first["result"]["tools"][0]);
-    assert_eq!(
-        pipes.ask(&list(json!({ "cursor": "page-999" })))["error"]["code"],
-        -32602
-    );
+    assert_eq!(pipes.ask(&list(json!({ "cursor": "page-999" })))["error"]["code"], -32602);
 }
 
 #[test]
@@ -386,10 +276,7 @@ fn it_dies_and_refuses_to_die_as_ordered() {
 fn it_stops_reading_until_its_gate_opens() {
     let mut pipes = open();
     let mut gate = Gate::new();
-    assert_eq!(
-        pipes.call(1, "stop_reading", json!({ "until": gate.path() }))["id"],
-        1
-    );
+    assert_eq!(pipes.call(1, "stop_reading", json!({ "until": gate.path() }))["id"], 1);
     // More than a pipe holds would block this test, so only a line: it must still be in the pipe.
     pipes.send_call(2, "echo", json!({}));
     gate.open();
@@ -431,27 +318,13 @@ fn it_tells_what_it_sees() {
     let mut pipes = open();
     let seen = pipes.call(1, "dump", json!({}))["result"]["structuredContent"].clone();
     assert_eq!(seen["pid"], pipes.process.id());
-    assert!(
-        seen["env"]["PATH"].is_string() && seen["proc"]["fd"]["0"].is_string(),
-        "{seen}"
-    );
+    assert!(seen["env"]["PATH"].is_string() && seen["proc"]["fd"]["0"].is_string(), "{seen}");
     let own = pipes.call(2, "dump", json!({ "pid": std::process::id() }));
-    assert!(
-        own["result"]["structuredContent"]["proc"]["cmdline"]
-            .as_str()
-            .unwrap()
-            .contains("integration")
-    );
+    assert!(own["result"]["structuredContent"]["proc"]["cmdline"].as_str().unwrap().contains("integration"));
     for (kind, amount) in [("memory", 1000), ("files", 10), ("cpu", 0)] {
-        assert_eq!(
-            pipes.call_text("consume", json!({ "kind": kind, "amount": amount })),
-            "taken"
-        );
+        assert_eq!(pipes.call_text("consume", json!({ "kind": kind, "amount": amount })), "taken");
     }
-    assert_eq!(
-        pipes.call_text("stderr", json!({ "bytes": 3_000_000, "text": "a" })),
-        "written"
-    );
+    assert_eq!(pipes.call_text("stderr", json!({ "bytes": 3_000_000, "text": "a" })), "written");
 }
 
 #[test]

@@ -69,39 +69,24 @@ impl Gateway {
     #[track_caller]
     pub fn run(args: &[&str]) -> Self {
         let mut command = Command::new(BINARY);
-        command
-            .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-            .args(args);
-        Self::spawn(command, Directory::new())
-            .unwrap_or_else(|failed| panic!("no start: {failed:#?}"))
+        command.args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).args(args);
+        Self::spawn(command, Directory::new()).unwrap_or_else(|failed| panic!("no start: {failed:#?}"))
     }
 
     fn spawn(mut command: Command, directory: Directory) -> Result<Self, Failed> {
-        command
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let log = Arc::new(Log::default());
         let stderr = process.stderr.take().unwrap();
         let writer = Arc::clone(&log);
         thread::spawn(move || writer.collect(BufReader::new(stderr)));
-        let mut gateway = Self {
-            process,
-            log,
-            ready: Value::Null,
-            directory,
-        };
+        let mut gateway = Self { process, log, ready: Value::Null, directory };
         match gateway.log.wait(|event| event["event"] == "ready") {
             Ok(ready) => {
                 gateway.ready = ready;
                 Ok(gateway)
             }
-            Err(Silence::Ended) => Err(Failed {
-                status: gateway.process.wait().unwrap(),
-                stderr: gateway.stderr(),
-            }),
+            Err(Silence::Ended) => Err(Failed { status: gateway.process.wait().unwrap(), stderr: gateway.stderr() }),
             Err(Silence::TooLong) => panic!("not ready within {PATIENCE:?}"),
         }
     }
@@ -115,21 +100,14 @@ impl Gateway {
     /// Every address it serves clients on.
     #[track_caller]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let listen = self.ready["listen"]
-            .as_array()
-            .unwrap_or_else(|| panic!("{}", self.ready));
-        listen
-            .iter()
-            .map(|address| address.as_str().unwrap().parse().unwrap())
-            .collect()
+        let listen = self.ready["listen"].as_array().unwrap_or_else(|| panic!("{}", self.ready));
+        listen.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
     }
 
     /// The admin listener's address.
     #[track_caller]
     pub fn admin(&self) -> SocketAddr {
-        let admin = self.ready["admin"]
-            .as_str()
-            .unwrap_or_else(|| panic!("{}", self.ready));
+        let admin = self.ready["admin"].as_str().unwrap_or_else(|| panic!("{}", self.ready));
         admin.parse().unwrap()
     }
 
@@ -156,10 +134,7 @@ impl Gateway {
     /// The first log event of this name that matches, past or to come.
     #[track_caller]
     pub fn await_event(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        match self
-            .log
-            .wait(|event| event["event"] == name && wanted(event))
-        {
+        match self.log.wait(|event| event["event"] == name && wanted(event)) {
             Ok(event) => event,
             Err(silence) => panic!("no log event {name} that matches: {silence:?}"),
         }
@@ -184,12 +159,7 @@ impl Gateway {
 
     /// Scrapes until the value (zero for a series not there) is as wanted; returns it.
     #[track_caller]
-    pub fn await_metric(
-        &self,
-        name: &str,
-        labels: &[(&str, &str)],
-        wanted: impl Fn(f64) -> bool,
-    ) -> f64 {
+    pub fn await_metric(&self, name: &str, labels: &[(&str, &str)], wanted: impl Fn(f64) -> bool) -> f64 {
         await_that(&format!("metric {name}{labels:?}"), || {
             Some(self.metrics().count(name, labels)).filter(|value| wanted(*value))
         })
@@ -226,10 +196,7 @@ impl Gateway {
     fn status_field(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.split_whitespace().next())
-            .unwrap()
-            .parse()
-            .unwrap()
+        line.and_then(|line| line.split_whitespace().next()).unwrap().parse().unwrap()
     }
 
     /// Sends a signal to the gateway alone.
@@ -248,9 +215,7 @@ impl Gateway {
     pub fn stop(&mut self) -> i32 {
         self.signal(Signal::TERM);
         let status = self.await_exit();
-        status
-            .code()
-            .unwrap_or_else(|| panic!("ended by signal {:?}", status.signal()))
+        status.code().unwrap_or_else(|| panic!("ended by signal {:?}", status.signal()))
     }
 }
 
@@ -268,10 +233,7 @@ impl Drop for Gateway {
         if thread::panicking() {
             let lines = &self.log.lock().lines;
             let last = &lines[lines.len().saturating_sub(60)..];
-            eprintln!(
-                "--- last lines of the gateway ---\n{}\n---",
-                last.join("\n")
-            );
+            eprintln!("--- last lines of the gateway ---\n{}\n---", last.join("\n"));
         }
     }
 }
@@ -301,9 +263,7 @@ fn with_listeners(toml: &str) -> String {
         let parsed = text.parse::<toml::Table>();
         // What is not TOML stays as it is: a test of just that.
         let Ok(parsed) = parsed else { return text };
-        let has_address = parsed
-            .get(table)
-            .is_some_and(|table| table.get("address").is_some());
+        let has_address = parsed.get(table).is_some_and(|table| table.get("address").is_some());
         let header = format!("[{table}]");
         let address = "address = \"127.0.0.1:0\"";
         if has_address {
@@ -351,15 +311,10 @@ impl Log {
 
     fn collect(&self, mut stderr: impl BufRead) {
         let mut bytes = Vec::new();
-        while stderr
-            .read_until(b'\n', &mut bytes)
-            .is_ok_and(|count| count > 0)
-        {
+        while stderr.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
             let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
             let mut state = self.lock();
-            state
-                .events
-                .extend(line.parse::<Value>().ok().filter(Value::is_object));
+            state.events.extend(line.parse::<Value>().ok().filter(Value::is_object));
             state.lines.push(line);
             drop(state);
             self.changed.notify_all();
@@ -378,9 +333,7 @@ impl Log {
                 return Ok(found.clone());
             }
             looked_at = state.events.len();
-            let left = PATIENCE
-                .checked_sub(began.elapsed())
-                .ok_or(Silence::TooLong)?;
+            let left = PATIENCE.checked_sub(began.elapsed()).ok_or(Silence::TooLong)?;
             if state.ended {
                 return Err(Silence::Ended);
             }
@@ -396,8 +349,7 @@ impl Directory {
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("gangway-test-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("gangway-test-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self(path)
     }
@@ -417,12 +369,7 @@ impl Drop for Directory {
 fn listeners_are_added_only_where_none_is_named() {
     let parse = |text: &str| with_listeners(text).parse::<toml::Table>().unwrap();
     let any = "127.0.0.1:0";
-    for text in [
-        "",
-        "[servers.a]\ncommand = \"x\"",
-        "[listen]\npage = false",
-        "listen.page = false",
-    ] {
+    for text in ["", "[servers.a]\ncommand = \"x\"", "[listen]\npage = false", "listen.page = false"] {
         let table = parse(text);
         assert_eq!(table["listen"]["address"].as_str(), Some(any), "{text}");
         assert_eq!(table["admin"]["address"].as_str(), Some(any), "{text}");

@@ -37,10 +37,7 @@
 //! What a gateway is not told listens on `127.0.0.1:0`, the admin listener too.
 
 #![allow(clippy::unwrap_used)]
-#![allow(
-    dead_code,
-    reason = "a harness offers more than any one day's tests use"
-)]
+#![allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 
 use std::time::Duration;
 

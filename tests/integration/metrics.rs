@@ -20,14 +20,9 @@ impl Metrics {
     /// Reads a scrape; fails on a line that is none.
     #[track_caller]
     pub fn parse(text: &str) -> Self {
-        let lines = text
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let series =
-            lines.map(|line| Series::parse(line).unwrap_or_else(|| panic!("no series: {line:?}")));
-        Self {
-            series: series.collect(),
-        }
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let series = lines.map(|line| Series::parse(line).unwrap_or_else(|| panic!("no series: {line:?}")));
+        Self { series: series.collect() }
     }
 
     /// The sum of the series that carry at least these labels; `None` if there is none.
@@ -63,17 +58,11 @@ impl Series {
             Some((name, labels)) => (name, labels.strip_suffix('}')?),
             None => (key, ""),
         };
-        Some(Self {
-            name: name.to_owned(),
-            labels: parse_labels(labels)?,
-            value: value.parse().ok()?,
-        })
+        Some(Self { name: name.to_owned(), labels: parse_labels(labels)?, value: value.parse().ok()? })
     }
 
     fn has(&self, labels: &[(&str, &str)]) -> bool {
-        labels
-            .iter()
-            .all(|(name, value)| self.labels.get(*name).is_some_and(|own| own == value))
+        labels.iter().all(|(name, value)| self.labels.get(*name).is_some_and(|own| own == value))
     }
 }
 
@@ -103,12 +92,7 @@ fn parse_labels(mut rest: &str) -> Option<BTreeMap<String, String>> {
 
 impl fmt::Display for Metrics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Series {
-            name,
-            labels,
-            value,
-        } in &self.series
-        {
+        for Series { name, labels, value } in &self.series {
             writeln!(formatter, "{name}{labels:?} {value}")?;
         }
         Ok(())

@@ -22,13 +22,8 @@ pub struct Pipes {
 impl Pipes {
     /// Starts a child.
     pub fn start(server: &Server) -> Self {
-        let mut process = server
-            .command()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut process =
+            server.command().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -40,11 +35,7 @@ impl Pipes {
                 }
             }
         });
-        Self {
-            stdin: process.stdin.take(),
-            process,
-            lines,
-        }
+        Self { stdin: process.stdin.take(), process, lines }
     }
 
     /// Starts a child and shakes hands.
@@ -60,11 +51,7 @@ impl Pipes {
     /// Writes exactly these bytes.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stdin
-            .as_mut()
-            .expect("stdin is open")
-            .write_all(bytes.as_ref())
-            .unwrap();
+        self.stdin.as_mut().expect("stdin is open").write_all(bytes.as_ref()).unwrap();
     }
 
     /// Writes a message and its newline.
@@ -104,8 +91,7 @@ impl Pipes {
     #[track_caller]
     pub fn next(&mut self) -> Value {
         let text = self.next_text();
-        text.parse()
-            .unwrap_or_else(|error| panic!("{error} in {text:?}"))
+        text.parse().unwrap_or_else(|error| panic!("{error} in {text:?}"))
     }
 
     /// Writes a message and reads the next one.
@@ -126,8 +112,7 @@ impl Pipes {
     pub fn call_text(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call("text", tool, arguments);
         let text = answer["result"]["content"][0]["text"].as_str();
-        text.unwrap_or_else(|| panic!("no text: {answer}"))
-            .to_owned()
+        text.unwrap_or_else(|| panic!("no text: {answer}")).to_owned()
     }
 
     /// Ends the child's stdin.

@@ -63,23 +63,16 @@ impl Session {
         let answer = Exchange::send(address, &request).finish();
         assert_eq!(answer.head.status, 200, "initialize: {answer:?}");
         let id = answer.head.header("mcp-session-id");
-        let id = id
-            .unwrap_or_else(|| panic!("no session id: {answer:?}"))
-            .to_owned();
+        let id = id.unwrap_or_else(|| panic!("no session id: {answer:?}")).to_owned();
         let initialized = answer.message()["result"].clone();
         let revision = initialized["protocolVersion"].as_str();
         Self {
             address,
             path: path.to_owned(),
             id,
-            revision: revision
-                .unwrap_or_else(|| panic!("initialize: {answer:?}"))
-                .to_owned(),
+            revision: revision.unwrap_or_else(|| panic!("initialize: {answer:?}")).to_owned(),
             initialized,
-            headers: headers
-                .iter()
-                .map(|(name, value)| (name.to_string(), value.to_string()))
-                .collect(),
+            headers: headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
         }
     }
 
@@ -151,9 +144,7 @@ impl Session {
     #[track_caller]
     pub fn call(&self, id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
         let id = id.into();
-        self.send_call(id.clone(), tool, arguments)
-            .finish()
-            .response(&id)
+        self.send_call(id.clone(), tool, arguments).finish().response(&id)
     }
 
     /// `tools/call`; the text of its first content. Fails unless there is one.
@@ -161,8 +152,7 @@ impl Session {
     pub fn call_text(&self, id: impl Into<Value>, tool: &str, arguments: Value) -> String {
         let answer = self.call(id, tool, arguments);
         let text = answer["result"]["content"][0]["text"].as_str();
-        text.unwrap_or_else(|| panic!("no text: {answer}"))
-            .to_owned()
+        text.unwrap_or_else(|| panic!("no text: {answer}")).to_owned()
     }
 
     /// A notification.
@@ -282,12 +272,7 @@ impl Answer {
         } else {
             Vec::new()
         };
-        Self {
-            head,
-            body,
-            events,
-            texts,
-        }
+        Self { head, body, events, texts }
     }
 
     /// Whether it was an event stream.
@@ -299,26 +284,19 @@ impl Answer {
     /// Every JSON-RPC message, in order.
     #[track_caller]
     pub fn messages(&self) -> Vec<Value> {
-        self.texts
-            .iter()
-            .map(|text| text.parse().unwrap())
-            .collect()
+        self.texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
     /// The last message, which of an answered request is its answer.
     #[track_caller]
     pub fn message(&self) -> Value {
-        self.raw()
-            .parse()
-            .unwrap_or_else(|error| panic!("{error} in {self:?}"))
+        self.raw().parse().unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
     /// The last message as spelled, for comparing bytes.
     #[track_caller]
     pub fn raw(&self) -> &str {
-        self.texts
-            .last()
-            .unwrap_or_else(|| panic!("no message in {self:?}"))
+        self.texts.last().unwrap_or_else(|| panic!("no message in {self:?}"))
     }
 
     /// The one response, which must carry this id. Fails if there are several.

@@ -19,17 +19,14 @@ fn a_session_lists_and_calls() {
         let sum = session.call("two", "add", json!({ "a": 2, "b": 3 }));
         assert_eq!(sum["result"]["content"][0]["text"], "5");
     }
-    gateway.await_metric("sessions", &[("server", "demo")], |sessions| {
-        sessions == 3.0
-    });
+    gateway.await_metric("sessions", &[("server", "demo")], |sessions| sessions == 3.0);
 }
 
 #[test]
 fn payloads_pass_byte_exact() {
     let gateway = Gateway::start(&Server::demo("demo").toml());
     let session = Session::open(&gateway, "/demo/mcp", "2025-11-25", json!({}));
-    let arguments =
-        r#"{"z":1e400,"text":"\u00e9\/é😀","a":{"u":18446744073709551616,"b": [1.0,-0]}}"#;
+    let arguments = r#"{"z":1e400,"text":"\u00e9\/é😀","a":{"u":18446744073709551616,"b": [1.0,-0]}}"#;
     let answer = session.post(format!(
         r#"{{"jsonrpc":"2.0","id":"x-é","method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}"#
     ));
@@ -46,17 +43,11 @@ fn progress_comes_before_the_answer_on_the_same_stream() {
     let gateway = Gateway::start(&Server::demo("demo").toml());
     let session = Session::open(&gateway, "/demo/mcp", "2025-11-25", json!({}));
     let burst = json!({ "count": 3 });
-    let answer = session
-        .send_call_with_token(1, "progress_burst", burst, "token")
-        .finish();
+    let answer = session.send_call_with_token(1, "progress_burst", burst, "token").finish();
     assert!(answer.is_stream(), "{answer:?}");
     let messages = answer.messages();
     assert_eq!(messages.len(), 4, "{answer:?}");
-    assert!(
-        messages[..3]
-            .iter()
-            .all(|message| message["params"]["progressToken"] == "token")
-    );
+    assert!(messages[..3].iter().all(|message| message["params"]["progressToken"] == "token"));
     assert_eq!(messages[3]["id"], 1);
 }
 
@@ -65,17 +56,10 @@ fn an_unknown_session_is_404_and_a_missing_one_400() {
     let gateway = Gateway::start(&Server::fake("fake").toml());
     let mut session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
-    let nameless = session
-        .post_request(&ping)
-        .without("Mcp-Session-Id")
-        .send(session.address);
+    let nameless = session.post_request(&ping).without("Mcp-Session-Id").send(session.address);
     assert_eq!(nameless.status(), 400, "{nameless:?}");
     session.id = "node-00000000000000000000000000000000".to_owned();
-    for request in [
-        session.post_request(&ping),
-        session.get_request(),
-        session.delete_request(),
-    ] {
+    for request in [session.post_request(&ping), session.get_request(), session.delete_request()] {
         let response = request.send(session.address);
         assert_eq!(response.status(), 404, "{response:?}");
     }

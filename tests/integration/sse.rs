@@ -32,9 +32,7 @@ impl Event {
     /// The JSON-RPC message in `data`.
     #[track_caller]
     pub fn message(&self) -> Value {
-        self.data
-            .parse()
-            .unwrap_or_else(|error| panic!("{error} in the data of {self:?}"))
+        self.data.parse().unwrap_or_else(|error| panic!("{error} in the data of {self:?}"))
     }
 }
 
@@ -127,18 +125,9 @@ impl EventStream {
     pub fn new(connection: Connection, head: Head) -> Self {
         assert_eq!(head.status, 200, "no event stream: {head:?}");
         let kind = head.header("content-type").unwrap_or_default();
-        assert!(
-            kind.starts_with("text/event-stream"),
-            "no event stream: {head:?}"
-        );
+        assert!(kind.starts_with("text/event-stream"), "no event stream: {head:?}");
         let (parser, ready) = Default::default();
-        Self {
-            head,
-            seen: Vec::new(),
-            connection,
-            parser,
-            ready,
-        }
+        Self { head, seen: Vec::new(), connection, parser, ready }
     }
 
     /// The next item of any kind; `None` when the stream has ended.
@@ -155,8 +144,7 @@ impl EventStream {
     /// The next event, comments and retries skipped; fails if the stream ends first.
     #[track_caller]
     pub fn next_event(&mut self) -> Event {
-        self.next_event_or_end()
-            .expect("the stream ended before the next event")
+        self.next_event_or_end().expect("the stream ended before the next event")
     }
 
     /// The next event; `None` when the stream has ended.
@@ -215,11 +203,7 @@ impl EventStream {
 fn the_parser_follows_the_standard_however_bytes_are_cut() {
     let stream = "\u{feff}: hi\nid: 1\nevent: e\ndata: a\ndata:b\n\nid\rdata\r\rretry: 10\r\nretry: x\r\nid: 2\r\n\r\ndata:é\nid: a\0b\n\nother: x\n\n";
     let event = |id: Option<&str>, event: &str, data: &str| {
-        Item::Event(Event {
-            id: id.map(str::to_owned),
-            event: event.into(),
-            data: data.into(),
-        })
+        Item::Event(Event { id: id.map(str::to_owned), event: event.into(), data: data.into() })
     };
     let wanted = [
         Item::Comment(" hi".into()),
@@ -230,11 +214,7 @@ fn the_parser_follows_the_standard_however_bytes_are_cut() {
     ];
     for size in 1..stream.len() {
         let mut parser = Parser::default();
-        let items: Vec<_> = stream
-            .as_bytes()
-            .chunks(size)
-            .flat_map(|cut| parser.push(cut))
-            .collect();
+        let items: Vec<_> = stream.as_bytes().chunks(size).flat_map(|cut| parser.push(cut)).collect();
         assert_eq!(items, wanted, "cut every {size} bytes");
         assert_eq!(parser.last_event_id(), "2");
     }

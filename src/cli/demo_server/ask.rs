@@ -23,11 +23,7 @@ pub(super) struct Asks {
 impl Asks {
     /// No question yet; they go to `output`.
     pub(super) fn new(output: Arc<Output>) -> Self {
-        Self {
-            output,
-            open: BTreeMap::new(),
-            number: 0,
-        }
+        Self { output, open: BTreeMap::new(), number: 0 }
     }
 
     /// Sends a request; `reply` is answered with what the client says.
@@ -52,10 +48,7 @@ impl Asks {
         match outcome {
             Ok(result) => reply.result(&text(result.get())),
             Err(error) => {
-                reply.result(&failed(&format!(
-                    "the client answered with the error {}",
-                    error.get()
-                )));
+                reply.result(&failed(&format!("the client answered with the error {}", error.get())));
             }
         }
     }
@@ -66,8 +59,7 @@ impl Asks {
         self.open.retain(|number, reply| {
             let keep = reply.id() != id;
             if !keep {
-                let params =
-                    json!({ "requestId": name(*number), "reason": "the call was cancelled" });
+                let params = json!({ "requestId": name(*number), "reason": "the call was cancelled" });
                 let note = json!({
                     "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params,
                 });
@@ -93,9 +85,5 @@ fn name(number: u64) -> String {
 }
 
 fn number(id: &Id) -> Option<u64> {
-    id.get()
-        .strip_prefix(r#""ask-"#)?
-        .strip_suffix('"')?
-        .parse()
-        .ok()
+    id.get().strip_prefix(r#""ask-"#)?.strip_suffix('"')?.parse().ok()
 }

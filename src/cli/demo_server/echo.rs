@@ -77,11 +77,7 @@ pub(super) fn answer(line: &str, structured: bool, answer: &mut Vec<u8>) -> bool
 
 /// Reads a JSON object; serde alone would take an array for a struct too.
 fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
-    if text.starts_with('{') {
-        serde_json::from_str(text).ok()
-    } else {
-        None
-    }
+    if text.starts_with('{') { serde_json::from_str(text).ok() } else { None }
 }
 
 #[cfg(test)]

@@ -35,15 +35,7 @@ impl<R: Read> Lines<R> {
 
     fn with_limit(input: R, limit: usize) -> Self {
         let buffer = vec![0; CHUNK];
-        Self {
-            input,
-            limit,
-            buffer,
-            start: 0,
-            end: 0,
-            scanned: 0,
-            skipping: false,
-        }
+        Self { input, limit, buffer, start: 0, end: 0, scanned: 0, skipping: false }
     }
 
     /// Whether a whole line is already in memory, so that [`Lines::next`] would not block.
@@ -61,11 +53,7 @@ impl<R: Read> Lines<R> {
                 self.start = newline + 1;
                 self.scanned = self.start;
                 let wanted = !std::mem::take(&mut self.skipping) && line.len() <= self.limit;
-                if !wanted
-                    || self.buffer[line.clone()]
-                        .iter()
-                        .all(u8::is_ascii_whitespace)
-                {
+                if !wanted || self.buffer[line.clone()].iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
                 return Ok(Some(&self.buffer[line]));
@@ -165,30 +153,15 @@ mod tests {
             let found = all(input.as_bytes(), piece);
             let wanted = ["one".to_owned(), format!("two {long}"), "three".to_owned()];
             assert_eq!(found.len(), 3, "pieces of {piece}");
-            assert!(
-                found
-                    .iter()
-                    .zip(&wanted)
-                    .all(|(found, wanted)| found == wanted.as_bytes())
-            );
+            assert!(found.iter().zip(&wanted).all(|(found, wanted)| found == wanted.as_bytes()));
         }
     }
 
     #[test]
     fn an_overlong_line_is_skipped_and_the_next_one_is_read() {
-        let input = format!(
-            "{}\nafter\n{}\nlast\n",
-            "x".repeat(200_000),
-            "y".repeat(101)
-        );
+        let input = format!("{}\nafter\n{}\nlast\n", "x".repeat(200_000), "y".repeat(101));
         for piece in [1, 4096, usize::MAX] {
-            let mut lines = Lines::with_limit(
-                Pieces {
-                    rest: input.as_bytes(),
-                    piece,
-                },
-                100,
-            );
+            let mut lines = Lines::with_limit(Pieces { rest: input.as_bytes(), piece }, 100);
             assert_eq!(lines.next().unwrap(), Some(&b"after"[..]));
             assert_eq!(lines.next().unwrap(), Some(&b"last"[..]));
             assert!(lines.buffer.len() <= 2 * super::CHUNK);
@@ -197,10 +170,7 @@ mod tests {
 
     #[test]
     fn has_next_tells_a_whole_line_from_a_part() {
-        let mut lines = Lines::new(Pieces {
-            rest: b"a\nb\nc",
-            piece: usize::MAX,
-        });
+        let mut lines = Lines::new(Pieces { rest: b"a\nb\nc", piece: usize::MAX });
         lines.next().unwrap();
         assert!(lines.has_next());
         lines.next().unwrap();

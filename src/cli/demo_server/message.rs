@@ -35,18 +35,11 @@ pub(super) struct Message<'a> {
 /// A message by what it asks of the receiver.
 pub(super) enum Kind<'a> {
     /// Wants exactly one answer.
-    Request {
-        id: Id,
-        method: String,
-        params: &'a str,
-    },
+    Request { id: Id, method: String, params: &'a str },
     /// Wants none.
     Notification { method: String, params: &'a str },
     /// Answers a request of ours: `Ok` carries the result, `Err` the error object.
-    Response {
-        id: Id,
-        outcome: Result<&'a RawValue, &'a RawValue>,
-    },
+    Response { id: Id, outcome: Result<&'a RawValue, &'a RawValue> },
 }
 
 /// Why a message is not one.
@@ -60,20 +53,11 @@ pub(super) struct Malformed {
 
 /// Reads one message.
 pub(super) fn parse(text: &str) -> Result<Kind<'_>, Malformed> {
-    let message: Message<'_> = serde_json::from_str(text).map_err(|error| Malformed {
-        id: None,
-        code: if error.is_data() {
-            INVALID_REQUEST
-        } else {
-            PARSE_ERROR
-        },
-    })?;
+    let message: Message<'_> = serde_json::from_str(text)
+        .map_err(|error| Malformed { id: None, code: if error.is_data() { INVALID_REQUEST } else { PARSE_ERROR } })?;
     // serde would take an array for the struct.
     if !text.trim_start().starts_with('{') {
-        return Err(Malformed {
-            id: None,
-            code: INVALID_REQUEST,
-        });
+        return Err(Malformed { id: None, code: INVALID_REQUEST });
     }
     message.kind()
 }
@@ -81,36 +65,18 @@ pub(super) fn parse(text: &str) -> Result<Kind<'_>, Malformed> {
 impl<'a> Message<'a> {
     fn kind(self) -> Result<Kind<'a>, Malformed> {
         let id = match self.id {
-            Some(raw) => Some(Id::new(raw).ok_or(Malformed {
-                id: None,
-                code: INVALID_REQUEST,
-            })?),
+            Some(raw) => Some(Id::new(raw).ok_or(Malformed { id: None, code: INVALID_REQUEST })?),
             None => None,
         };
         let params = self.params.map_or("{}", RawValue::get);
         match (id, self.method, self.result, self.error) {
-            _ if self.jsonrpc != "2.0" => Err(Malformed {
-                id: None,
-                code: INVALID_REQUEST,
-            }),
-            (Some(id), _, _, _) if !params.starts_with('{') => Err(Malformed {
-                id: Some(id),
-                code: INVALID_PARAMS,
-            }),
+            _ if self.jsonrpc != "2.0" => Err(Malformed { id: None, code: INVALID_REQUEST }),
+            (Some(id), _, _, _) if !params.starts_with('{') => Err(Malformed { id: Some(id), code: INVALID_PARAMS }),
             (Some(id), Some(method), None, None) => Ok(Kind::Request { id, method, params }),
             (None, Some(method), None, None) => Ok(Kind::Notification { method, params }),
-            (Some(id), None, Some(result), None) => Ok(Kind::Response {
-                id,
-                outcome: Ok(result),
-            }),
-            (Some(id), None, None, Some(error)) => Ok(Kind::Response {
-                id,
-                outcome: Err(error),
-            }),
-            (id, ..) => Err(Malformed {
-                id,
-                code: INVALID_REQUEST,
-            }),
+            (Some(id), None, Some(result), None) => Ok(Kind::Response { id, outcome: Ok(result) }),
+            (Some(id), None, None, Some(error)) => Ok(Kind::Response { id, outcome: Err(error) }),
+            (id, ..) => Err(Malformed { id, code: INVALID_REQUEST }),
         }
     }
 }
@@ -144,9 +110,7 @@ impl PartialEq for Id {
             || (mine.contains('\\') || theirs.contains('\\'))
                 && serde_json::from_str::<String>(mine)
                     .ok()
-                    .is_some_and(|mine| {
-                        serde_json::from_str::<String>(theirs).is_ok_and(|theirs| mine == theirs)
-                    })
+                    .is_some_and(|mine| serde_json::from_str::<String>(theirs).is_ok_and(|theirs| mine == theirs))
     }
 }
 
@@ -180,20 +144,14 @@ mod tests {
             parse(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#),
             Ok(Kind::Request { method, params: "{}", .. }) if method == "ping"
         ));
-        assert!(matches!(
-            parse(r#"{"jsonrpc":"2.0","method":"x"}"#),
-            Ok(Kind::Notification { .. })
-        ));
+        assert!(matches!(parse(r#"{"jsonrpc":"2.0","method":"x"}"#), Ok(Kind::Notification { .. })));
         assert!(matches!(
             parse(r#"{"jsonrpc":"2.0","id":1,"result":null}"#),
             Ok(Kind::Response { outcome: Ok(_), .. })
         ));
         assert!(matches!(
             parse(r#"{"jsonrpc":"2.0","id":1,"error":{"code":1}}"#),
-            Ok(Kind::Response {
-                outcome: Err(_),
-                ..
-            })
+            Ok(Kind::Response { outcome: Err(_), .. })
         ));
     }
 
@@ -202,26 +160,11 @@ mod tests {
         assert_eq!(code("{"), PARSE_ERROR);
         assert_eq!(code("7"), INVALID_REQUEST);
         assert_eq!(code(r#"["2.0",1,"ping",null,null,null]"#), INVALID_REQUEST);
-        assert_eq!(
-            code(r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#),
-            INVALID_REQUEST
-        );
-        assert_eq!(
-            code(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#),
-            INVALID_REQUEST
-        );
-        assert_eq!(
-            code(r#"{"jsonrpc":"2.0","id":1.0,"method":"ping"}"#),
-            INVALID_REQUEST
-        );
-        assert_eq!(
-            code(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#),
-            INVALID_REQUEST
-        );
-        assert_eq!(
-            code(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#),
-            INVALID_PARAMS
-        );
+        assert_eq!(code(r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1.0,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#), INVALID_PARAMS);
     }
 
     #[test]

@@ -26,13 +26,7 @@ struct State {
 impl Output {
     /// Writes to `sink`, which should not buffer.
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Self {
-        Self {
-            state: Mutex::new(State {
-                pending: Vec::with_capacity(WRITE_AT),
-                sink,
-                failed: None,
-            }),
-        }
+        Self { state: Mutex::new(State { pending: Vec::with_capacity(WRITE_AT), sink, failed: None }) }
     }
 
     /// Appends one message with `write`, which must produce JSON without a raw newline, and its line end.
@@ -64,9 +58,7 @@ impl Output {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .expect("nothing panics while it appends or writes")
+        self.state.lock().expect("nothing panics while it appends or writes")
     }
 }
 

@@ -27,10 +27,7 @@ pub(super) fn list(revision: Revision) -> Value {
     ]);
     if !revision.has_structured_content() {
         for prompt in prompts.as_array_mut().into_iter().flatten() {
-            prompt
-                .as_object_mut()
-                .expect("every prompt above is an object")
-                .remove("title");
+            prompt.as_object_mut().expect("every prompt above is an object").remove("title");
         }
     }
     json!({ "prompts": prompts })
@@ -55,9 +52,7 @@ pub(super) fn get(name: &str, arguments: &Value) -> Result<Value, String> {
 }
 
 fn greeting(arguments: &Value) -> Result<Value, String> {
-    let name = arguments["name"]
-        .as_str()
-        .ok_or("the argument `name` must be a string")?;
+    let name = arguments["name"].as_str().ok_or("the argument `name` must be a string")?;
     let style = match &arguments["style"] {
         Value::Null => STYLES[0],
         style => style
@@ -80,11 +75,7 @@ pub(super) fn complete(name: &str, argument: &str, typed: &str) -> Vec<String> {
     if (name, argument) != ("greeting", "style") {
         return Vec::new();
     }
-    STYLES
-        .iter()
-        .filter(|style| style.starts_with(typed))
-        .map(ToString::to_string)
-        .collect()
+    STYLES.iter().filter(|style| style.starts_with(typed)).map(ToString::to_string).collect()
 }
 
 /// Whether there is a prompt of this name.

@@ -64,11 +64,7 @@ impl Reply {
             Destination::Batch(batch) => {
                 let mut part = Vec::new();
                 whole(&mut part);
-                batch
-                    .parts
-                    .lock()
-                    .expect("nothing panics while it pushes")
-                    .push(part);
+                batch.parts.lock().expect("nothing panics while it pushes").push(part);
             }
         }
     }
@@ -83,19 +79,13 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new(output: Arc<Output>) -> Arc<Self> {
-        Arc::new(Self {
-            output,
-            parts: Mutex::new(Vec::new()),
-        })
+        Arc::new(Self { output, parts: Mutex::new(Vec::new()) })
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let parts = self
-            .parts
-            .get_mut()
-            .expect("nothing panics while it pushes");
+        let parts = self.parts.get_mut().expect("nothing panics while it pushes");
         // JSON-RPC 2.0, "Batch": with nothing to answer, no empty array either.
         if parts.is_empty() {
             return;

@@ -11,8 +11,7 @@ const TEMPLATE: &str = "demo://square/{number}";
 const SQUARE: &str = "demo://square/";
 
 /// A PNG of one red pixel.
-const PIXEL_PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+const PIXEL_PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 
 /// What completion offers at most (utilities, "Completion").
 const COMPLETIONS: usize = 100;
@@ -79,10 +78,7 @@ pub(super) fn complete(template: &str, variable: &str, typed: &str) -> Vec<Strin
         return Vec::new();
     }
     let numbers = (0..100).map(|number: u32| number.to_string());
-    numbers
-        .filter(|number| number.starts_with(typed))
-        .take(COMPLETIONS)
-        .collect()
+    numbers.filter(|number| number.starts_with(typed)).take(COMPLETIONS).collect()
 }
 
 /// Whether completion knows this template or resource.
@@ -99,21 +95,14 @@ mod tests {
         let resources = Resources::default();
         for listed in list()["resources"].as_array().unwrap() {
             let uri = listed["uri"].as_str().unwrap();
-            assert_eq!(
-                resources.read(uri).unwrap()["mimeType"],
-                listed["mimeType"],
-                "{uri}"
-            );
+            assert_eq!(resources.read(uri).unwrap()["mimeType"], listed["mimeType"], "{uri}");
         }
     }
 
     #[test]
     fn the_template_squares_and_the_counter_counts() {
         let mut resources = Resources::default();
-        assert_eq!(
-            resources.read("demo://square/65536").unwrap()["text"],
-            "4294967296"
-        );
+        assert_eq!(resources.read("demo://square/65536").unwrap()["text"], "4294967296");
         assert!(resources.read("demo://square/-1").is_none());
         assert!(resources.read("demo://nowhere").is_none());
         resources.count();

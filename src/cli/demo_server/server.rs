@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::ask::Asks;
 use super::message::{
-    INVALID_PARAMS, INVALID_REQUEST, Id, Kind, METHOD_NOT_FOUND, Malformed, PARSE_ERROR,
-    RESOURCE_NOT_FOUND, parse,
+    INVALID_PARAMS, INVALID_REQUEST, Id, Kind, METHOD_NOT_FOUND, Malformed, PARSE_ERROR, RESOURCE_NOT_FOUND, parse,
 };
 use super::output::Output;
 use super::reply::{Batch, Destination, Reply, append};
@@ -49,10 +48,7 @@ impl Server {
         };
         if let Some(session) = &self.session {
             let structured = session.revision.has_structured_content();
-            if self
-                .output
-                .line_if(|answer| echo::answer(line, structured, answer))
-            {
+            if self.output.line_if(|answer| echo::answer(line, structured, answer)) {
                 return;
             }
         }
@@ -66,10 +62,7 @@ impl Server {
 
     /// JSON-RPC 2.0, "Batch", which 2025-03-26 asks a receiver to support.
     fn receive_batch(&mut self, line: &str) {
-        let supported = self
-            .session
-            .as_ref()
-            .is_some_and(|session| session.revision.has_batches());
+        let supported = self.session.as_ref().is_some_and(|session| session.revision.has_batches());
         match serde_json::from_str::<Vec<&RawValue>>(line) {
             Ok(messages) if supported && !messages.is_empty() => {
                 let destination = Destination::Batch(Batch::new(Arc::clone(&self.output)));
@@ -99,8 +92,7 @@ impl Server {
     /// Reports a message whose id could not be read: without id, as the schema's `RequestId` has no null.
     fn refuse(&self, code: i32) {
         let error = json!({ "code": code, "message": "the message could not be read" });
-        self.output
-            .line(|line| append(line, &json!({ "jsonrpc": "2.0", "error": error })));
+        self.output.line(|line| append(line, &json!({ "jsonrpc": "2.0", "error": error })));
     }
 
     fn notification(&mut self, method: &str, params: &str) {
@@ -201,11 +193,7 @@ fn unsubscribe(reply: Reply, session: &mut Session, params: &str) {
 }
 
 fn no_resource(reply: Reply, uri: &str) {
-    reply.error(
-        RESOURCE_NOT_FOUND,
-        "there is no such resource",
-        Some(json!({ "uri": uri })),
-    );
+    reply.error(RESOURCE_NOT_FOUND, "there is no such resource", Some(json!({ "uri": uri })));
 }
 
 /// Every list fits one page, so any cursor is one this server never gave (utilities, "Pagination").
@@ -259,26 +247,18 @@ fn complete(reply: Reply, params: &str) {
         return;
     };
     let (known, values) = match r#ref {
-        Reference::Prompt { name } => (
-            prompts::exists(&name),
-            prompts::complete(&name, &argument.name, &argument.value),
-        ),
-        Reference::Resource { uri } => (
-            resources::exists(&uri),
-            resources::complete(&uri, &argument.name, &argument.value),
-        ),
+        Reference::Prompt { name } => {
+            (prompts::exists(&name), prompts::complete(&name, &argument.name, &argument.value))
+        }
+        Reference::Resource { uri } => {
+            (resources::exists(&uri), resources::complete(&uri, &argument.name, &argument.value))
+        }
     };
     if known {
         let total = values.len();
-        reply.result(
-            &json!({ "completion": { "values": values, "total": total, "hasMore": false } }),
-        );
+        reply.result(&json!({ "completion": { "values": values, "total": total, "hasMore": false } }));
     } else {
-        reply.error(
-            INVALID_PARAMS,
-            "there is nothing of this name to complete",
-            None,
-        );
+        reply.error(INVALID_PARAMS, "there is nothing of this name to complete", None);
     }
 }
 

@@ -13,20 +13,12 @@ pub(super) enum Revision {
 }
 
 impl Revision {
-    const ALL: [Self; 4] = [
-        Self::November2024,
-        Self::March2025,
-        Self::June2025,
-        Self::November2025,
-    ];
+    const ALL: [Self; 4] = [Self::November2024, Self::March2025, Self::June2025, Self::November2025];
 
     /// The revision to answer `initialize` with: the one asked for, else the newest
     /// (lifecycle, "Version Negotiation").
     pub(super) fn negotiate(asked: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|revision| revision.name() == asked)
-            .unwrap_or(Self::November2025)
+        Self::ALL.into_iter().find(|revision| revision.name() == asked).unwrap_or(Self::November2025)
     }
 
     /// The name on the wire.
@@ -62,16 +54,7 @@ impl Revision {
 }
 
 /// The severities of RFC 5424 as MCP spells them, lowest first (logging, "Log Levels").
-pub(super) const LEVELS: [&str; 8] = [
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-];
+pub(super) const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// What `logging/setLevel` may name before it was ever called.
 const DEFAULT_LEVEL: &str = "info";
@@ -153,10 +136,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn open(version: &str, capabilities: Value) -> Session {
-        let proposal: Initialize = serde_json::from_value(
-            json!({ "protocolVersion": version, "capabilities": capabilities }),
-        )
-        .unwrap();
+        let proposal: Initialize =
+            serde_json::from_value(json!({ "protocolVersion": version, "capabilities": capabilities })).unwrap();
         Session::open(&proposal)
     }
 
@@ -165,26 +146,15 @@ mod tests {
         for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
             assert_eq!(open(version, json!({})).revision.name(), version);
         }
-        assert_eq!(
-            open("2099-01-01", json!({})).revision,
-            Revision::November2025
-        );
+        assert_eq!(open("2099-01-01", json!({})).revision, Revision::November2025);
     }
 
     #[test]
     fn capabilities_are_what_was_declared() {
-        let all = Capabilities {
-            elicitation: true,
-            sampling: true,
-            roots: true,
-        };
-        let declared =
-            json!({ "elicitation": {}, "sampling": {}, "roots": { "listChanged": true } });
+        let all = Capabilities { elicitation: true, sampling: true, roots: true };
+        let declared = json!({ "elicitation": {}, "sampling": {}, "roots": { "listChanged": true } });
         assert_eq!(open("2025-11-25", declared).capabilities, all);
-        assert_eq!(
-            open("2025-11-25", json!({})).capabilities,
-            Capabilities::default()
-        );
+        assert_eq!(open("2025-11-25", json!({})).capabilities, Capabilities::default());
         let by_url = open("2025-11-25", json!({ "elicitation": { "url": {} } }));
         assert!(!by_url.capabilities.elicitation);
     }

@@ -53,15 +53,8 @@ struct Calls {
 impl Clock {
     /// A clock whose calls report to `output`.
     pub(super) fn new(output: Arc<Output>) -> Self {
-        let shared = Shared {
-            output,
-            calls: Mutex::default(),
-            changed: Condvar::new(),
-        };
-        Self {
-            shared: Arc::new(shared),
-            started: false,
-        }
+        let shared = Shared { output, calls: Mutex::default(), changed: Condvar::new() };
+        Self { shared: Arc::new(shared), started: false }
     }
 
     /// Takes a call, or gives it back if too many run.
@@ -88,10 +81,7 @@ impl Clock {
 fn spawn(shared: &Arc<Shared>) -> bool {
     let shared = Arc::clone(shared);
     // Detached: it holds nothing but memory, and the process ends when its stdin does.
-    thread::Builder::new()
-        .name("clock".to_owned())
-        .spawn(move || shared.run())
-        .is_ok()
+    thread::Builder::new().name("clock".to_owned()).spawn(move || shared.run()).is_ok()
 }
 
 impl Calls {
@@ -103,9 +93,7 @@ impl Calls {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls
-            .lock()
-            .expect("nothing panics while it holds the calls")
+        self.calls.lock().expect("nothing panics while it holds the calls")
     }
 
     fn run(&self) {
@@ -123,8 +111,7 @@ impl Shared {
                 }
             } else if self.lock().stepping.take().is_some() {
                 let text = format!("done in {} steps", call.steps);
-                call.reply
-                    .result(&json!({ "content": [{ "type": "text", "text": text }] }));
+                call.reply.result(&json!({ "content": [{ "type": "text", "text": text }] }));
             }
             // A failure is kept in mind by the reader's next flush or shows there again.
             let _ = self.output.flush();
@@ -148,10 +135,7 @@ impl Shared {
             };
             // Without a call, until one is started: a second more or less of sleep is no harm.
             let wait = wait.unwrap_or(Duration::from_secs(3600));
-            (calls, _) = self
-                .changed
-                .wait_timeout(calls, wait)
-                .expect("nothing panics while it holds the calls");
+            (calls, _) = self.changed.wait_timeout(calls, wait).expect("nothing panics while it holds the calls");
         }
     }
 }
@@ -207,43 +191,22 @@ mod tests {
         (Arc::clone(&output), Clock::new(output), receiver)
     }
 
-    fn start(
-        clock: &mut Clock,
-        output: &Arc<Output>,
-        id: &str,
-        token: Option<&str>,
-        step_time: Duration,
-    ) {
+    fn start(clock: &mut Clock, output: &Arc<Output>, id: &str, token: Option<&str>, step_time: Duration) {
         let id = Id::new(&raw(id)).unwrap();
         let reply = Reply::new(id, Destination::Line(Arc::clone(output)));
-        let call = Slow {
-            reply,
-            token: token.map(raw),
-            steps: 2,
-            step_time,
-        };
+        let call = Slow { reply, token: token.map(raw), steps: 2, step_time };
         assert!(clock.start(call).is_ok());
     }
 
     fn next(writes: &Receiver<Vec<u8>>) -> Vec<Value> {
         let bytes = writes.recv_timeout(LONG).unwrap();
-        String::from_utf8(bytes)
-            .unwrap()
-            .lines()
-            .map(|line| line.parse().unwrap())
-            .collect()
+        String::from_utf8(bytes).unwrap().lines().map(|line| line.parse().unwrap()).collect()
     }
 
     #[test]
     fn steps_report_progress_and_the_last_one_answers() {
         let (output, mut clock, writes) = clock();
-        start(
-            &mut clock,
-            &output,
-            "7",
-            Some("\"t\""),
-            Duration::from_millis(1),
-        );
+        start(&mut clock, &output, "7", Some("\"t\""), Duration::from_millis(1));
         let first = next(&writes);
         assert_eq!(first[0]["params"]["progressToken"], "t");
         assert_eq!(first[0]["params"]["progress"], 1);

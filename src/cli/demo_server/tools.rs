@@ -45,11 +45,7 @@ type Wrong = &'static str;
 impl Server {
     /// Runs one tool.
     pub(super) fn call(&mut self, reply: Reply, session: &Session, call: Call) {
-        let Call {
-            name,
-            arguments,
-            meta,
-        } = call;
+        let Call { name, arguments, meta } = call;
         if !arguments.is_object() && !arguments.is_null() {
             reply.error(INVALID_PARAMS, "`arguments` must be an object", None);
             return;
@@ -60,12 +56,7 @@ impl Server {
             "payload" => payload(&arguments),
             "slow" => match slow(&arguments) {
                 Ok((steps, step_time)) => {
-                    return self.wait(Slow {
-                        reply,
-                        token: meta.token,
-                        steps,
-                        step_time,
-                    });
+                    return self.wait(Slow { reply, token: meta.token, steps, step_time });
                 }
                 Err(wrong) => Err(wrong),
             },
@@ -82,23 +73,19 @@ impl Server {
         };
         match done {
             Ok(result) => reply.result(&result),
-            Err(wrong) if session.revision.reports_arguments_to_model() => {
-                reply.result(&failed(wrong))
-            }
+            Err(wrong) if session.revision.reports_arguments_to_model() => reply.result(&failed(wrong)),
             Err(wrong) => reply.error(INVALID_PARAMS, wrong, None),
         }
     }
 
     fn wait(&mut self, call: Slow) {
         if let Err(call) = self.clock.start(call) {
-            call.reply
-                .result(&failed("too many slow calls run, try again later"));
+            call.reply.result(&failed("too many slow calls run, try again later"));
         }
     }
 
     fn ask(&mut self, reply: Reply, session: &Session, name: &str, arguments: &Value) {
-        let word =
-            |key: &str, otherwise: &str| arguments[key].as_str().unwrap_or(otherwise).to_owned();
+        let word = |key: &str, otherwise: &str| arguments[key].as_str().unwrap_or(otherwise).to_owned();
         let capabilities = session.capabilities;
         let (declared, capability, method, params) = match name {
             "ask_elicitation" => (
@@ -132,17 +119,11 @@ impl Server {
         if declared {
             self.asks.ask(reply, method, &params);
         } else {
-            reply.result(&failed(&format!(
-                "the client did not declare the capability `{capability}`"
-            )));
+            reply.result(&failed(&format!("the client did not declare the capability `{capability}`")));
         }
     }
 
-    fn progress_burst(
-        &mut self,
-        arguments: &Value,
-        token: Option<&RawValue>,
-    ) -> Result<Value, Wrong> {
+    fn progress_burst(&mut self, arguments: &Value, token: Option<&RawValue>) -> Result<Value, Wrong> {
         let count = u32::try_from(count(arguments)?).map_err(|_| COUNT_WRONG)?;
         let Some(token) = token else {
             return Ok(text("no progress was asked for"));
@@ -173,10 +154,7 @@ impl Server {
     fn update_resource(&mut self, arguments: &Value, session: &Session) -> Value {
         let counter = self.resources.count();
         if session.follows_counter {
-            self.notify(
-                "notifications/resources/updated",
-                &json!({ "uri": COUNTER }),
-            );
+            self.notify("notifications/resources/updated", &json!({ "uri": COUNTER }));
         }
         if arguments["list_changed"] == true {
             self.notify("notifications/resources/list_changed", &json!({}));
@@ -192,9 +170,7 @@ impl Server {
 
 /// An `echo` that the hot path left alone: one in a batch, or with wrong arguments.
 fn echo(arguments: &Value, session: &Session) -> Result<Value, Wrong> {
-    let said = arguments["text"]
-        .as_str()
-        .ok_or("`text` must be a string")?;
+    let said = arguments["text"].as_str().ok_or("`text` must be a string")?;
     Ok(structured(text(said), arguments, session))
 }
 
@@ -206,24 +182,13 @@ fn add(arguments: &Value, session: &Session) -> Result<Value, Wrong> {
     };
     let sum = match sum {
         Some(sum) => sum,
-        None => a
-            .as_f64()
-            .zip(b.as_f64())
-            .map(|(a, b)| a + b)
-            .ok_or("`a` and `b` must be numbers")?
-            .into(),
+        None => a.as_f64().zip(b.as_f64()).map(|(a, b)| a + b).ok_or("`a` and `b` must be numbers")?.into(),
     };
-    Ok(structured(
-        text(&sum.to_string()),
-        &json!({ "sum": sum }),
-        session,
-    ))
+    Ok(structured(text(&sum.to_string()), &json!({ "sum": sum }), session))
 }
 
 fn payload(arguments: &Value) -> Result<Value, Wrong> {
-    let bytes = arguments["bytes"]
-        .as_u64()
-        .filter(|bytes| *bytes <= BYTES_MAX);
+    let bytes = arguments["bytes"].as_u64().filter(|bytes| *bytes <= BYTES_MAX);
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.ok_or("`bytes` must be an integer from 0 to 33554432")?;
     Ok(text(&"x".repeat(bytes)))
@@ -234,9 +199,7 @@ fn slow(arguments: &Value) -> Result<(u32, Duration), Wrong> {
     let seconds = seconds.filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
     let seconds = seconds.ok_or("`seconds` must be a number from 0 to 3600")?;
     let steps = arguments.get("steps").map_or(Some(5), Value::as_u64);
-    let steps = steps
-        .filter(|steps| (1..=STEPS_MAX).contains(steps))
-        .and_then(|steps| steps.try_into().ok());
+    let steps = steps.filter(|steps| (1..=STEPS_MAX).contains(steps)).and_then(|steps| steps.try_into().ok());
     let steps: u32 = steps.ok_or("`steps` must be an integer from 1 to 1000")?;
     Ok((steps, Duration::from_secs_f64(seconds / f64::from(steps))))
 }

@@ -9,47 +9,17 @@ fn saying_nothing_is_open_only_to_this_machine() {
     let key = format!("[auth.keys.k]\nhash = \"{HASH}\"\n");
     for (text, expected) in [
         (String::new(), Ok(Method::None)),
-        (
-            "listen.public_url = \"http://localhost:1\"\n".to_owned(),
-            Ok(Method::None),
-        ),
-        (
-            "listen.address = \"unix:/run/g\"\n".to_owned(),
-            Ok(Method::None),
-        ),
-        (
-            format!("auth.methods = [\"api_key\"]\n{key}"),
-            Ok(Method::ApiKey),
-        ),
-        (
-            "listen.address = \"0.0.0.0:1\"\nauth.methods = [\"none\"]\n".to_owned(),
-            Ok(Method::None),
-        ),
-        (
-            "listen.address = \"0.0.0.0:1\"\n".to_owned(),
-            Err("`listen.address` is open to other machines"),
-        ),
-        (
-            "listen.address = [\"localhost:1\", \"[::]:1\"]\n".to_owned(),
-            Err("`listen.address` is open"),
-        ),
-        (
-            "listen.public_url = \"https://a.example\"\n".to_owned(),
-            Err("`listen.public_url` is for other machines"),
-        ),
+        ("listen.public_url = \"http://localhost:1\"\n".to_owned(), Ok(Method::None)),
+        ("listen.address = \"unix:/run/g\"\n".to_owned(), Ok(Method::None)),
+        (format!("auth.methods = [\"api_key\"]\n{key}"), Ok(Method::ApiKey)),
+        ("listen.address = \"0.0.0.0:1\"\nauth.methods = [\"none\"]\n".to_owned(), Ok(Method::None)),
+        ("listen.address = \"0.0.0.0:1\"\n".to_owned(), Err("`listen.address` is open to other machines")),
+        ("listen.address = [\"localhost:1\", \"[::]:1\"]\n".to_owned(), Err("`listen.address` is open")),
+        ("listen.public_url = \"https://a.example\"\n".to_owned(), Err("`listen.public_url` is for other machines")),
         (key.clone(), Err("keys are configured, but")),
-        (
-            "auth.methods = [\"api_key\"]\n".to_owned(),
-            Err("no key is configured"),
-        ),
-        (
-            format!("auth.methods = [\"none\", \"api_key\"]\n{key}"),
-            Err("`auth.methods` has \"none\" beside another"),
-        ),
-        (
-            "auth.methods = [\"mtls\"]\n".to_owned(),
-            Err("`auth.methods` has an unknown value"),
-        ),
+        ("auth.methods = [\"api_key\"]\n".to_owned(), Err("no key is configured")),
+        (format!("auth.methods = [\"none\", \"api_key\"]\n{key}"), Err("`auth.methods` has \"none\" beside another")),
+        ("auth.methods = [\"mtls\"]\n".to_owned(), Err("`auth.methods` has an unknown value")),
     ] {
         match (read(&format!("{text}{server}")), expected) {
             (Ok(loaded), Ok(method)) => {
@@ -73,11 +43,7 @@ fn a_server_may_have_methods_of_its_own() {
     assert_eq!(config.servers["a"].auth.methods, [Method::None]);
     assert_eq!(config.servers["b"].auth.methods, [Method::ApiKey]);
     let empty = "[servers.a]\ncommand = \"a\"\nauth.methods = []\n";
-    assert!(
-        bad(empty)
-            .to_string()
-            .contains("`servers.a.auth.methods` is empty")
-    );
+    assert!(bad(empty).to_string().contains("`servers.a.auth.methods` is empty"));
 }
 
 #[test]
@@ -88,13 +54,7 @@ fn legacy_sse_is_never_open_to_other_machines() {
         )
     };
     good(&text("localhost:1"));
-    assert_eq!(
-        bad(&text("0.0.0.0:1"))
-            .iter()
-            .filter_map(|p| p.position())
-            .collect::<Vec<_>>(),
-        [(5, 14)]
-    );
+    assert_eq!(bad(&text("0.0.0.0:1")).iter().filter_map(|p| p.position()).collect::<Vec<_>>(), [(5, 14)]);
 }
 
 #[test]
@@ -115,10 +75,7 @@ fn keys_are_judged_together() {
         "`auth.keys.d.servers` opens no server",
         "`auth.keys.e.hash` is missing",
     ] {
-        assert!(
-            problems.contains(message),
-            "{message} is not in\n{problems}"
-        );
+        assert!(problems.contains(message), "{message} is not in\n{problems}");
     }
     assert!(!problems.contains("gangway_abc"), "{problems}");
 }
@@ -129,47 +86,25 @@ fn what_works_but_deserves_a_line_is_a_warning() {
     let server = "[servers.a]\ncommand = \"a\"\n";
     for (text, expected) in [
         (String::new(), "no server is configured"),
-        (
-            format!("auth.methods = [\"none\"]\n{server}"),
-            "no authentication: everybody on this machine may use a",
-        ),
+        (format!("auth.methods = [\"none\"]\n{server}"), "no authentication: everybody on this machine may use a"),
         (
             format!("auth.methods = [\"none\"]\nlisten.address = \"0.0.0.0:1\"\n{server}"),
             "no authentication: everybody who reaches this gateway may use a",
         ),
+        (format!("listen.address = \"0.0.0.0:1\"\n{key}{server}"), "API keys travel in plain HTTP"),
+        ("[servers.a]\ncommand = \"npx\"\nargs = [\"x\"]\n".to_owned(), "a: the version of x is not pinned"),
+        (format!("admin.address = \"0.0.0.0:1\"\n{server}"), "admin.address is open to other machines"),
+        (format!("{}{server}", key.replace(" }", ", expires = 2020-01-01 }")), "the key k has expired"),
         (
-            format!("listen.address = \"0.0.0.0:1\"\n{key}{server}"),
-            "API keys travel in plain HTTP",
-        ),
-        (
-            "[servers.a]\ncommand = \"npx\"\nargs = [\"x\"]\n".to_owned(),
-            "a: the version of x is not pinned",
-        ),
-        (
-            format!("admin.address = \"0.0.0.0:1\"\n{server}"),
-            "admin.address is open to other machines",
-        ),
-        (
-            format!("{}{server}", key.replace(" }", ", expires = 2020-01-01 }")),
-            "the key k has expired",
-        ),
-        (
-            format!(
-                "{}{server}[servers.b]\ncommand = \"b\"\n",
-                key.replace(" }", ", servers = [\"b\"] }")
-            ),
+            format!("{}{server}[servers.b]\ncommand = \"b\"\n", key.replace(" }", ", servers = [\"b\"] }")),
             "a: no key opens it yet",
         ),
     ] {
         let warnings = good(&text).warnings;
-        assert!(
-            warnings.iter().any(|warning| warning.contains(expected)),
-            "{text}\n{warnings:?}"
-        );
+        assert!(warnings.iter().any(|warning| warning.contains(expected)), "{text}\n{warnings:?}");
     }
-    let quiet = good(&format!(
-        "listen.address = \"0.0.0.0:1\"\nlisten.public_url = \"https://a.example\"\n{key}{server}"
-    ));
+    let quiet =
+        good(&format!("listen.address = \"0.0.0.0:1\"\nlisten.public_url = \"https://a.example\"\n{key}{server}"));
     assert_eq!(quiet.warnings, Vec::<String>::new());
     assert_eq!(good(server).warnings, Vec::<String>::new());
 }

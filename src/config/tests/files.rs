@@ -24,9 +24,7 @@ fn read(name: &str, text: &str) -> Loaded {
 
 fn by_key(loaded: &Loaded) -> BTreeMap<&str, (&str, Origin)> {
     let entries = loaded.effective.iter();
-    entries
-        .map(|one| (one.key.as_str(), (one.value.as_str(), one.origin)))
-        .collect()
+    entries.map(|one| (one.key.as_str(), (one.value.as_str(), one.origin))).collect()
 }
 
 /// The text with its commented keys, the lines that start with `#` and no space, uncommented and filled in.
@@ -49,11 +47,7 @@ fn the_file_with_every_key_is_at_the_defaults() {
     let text = std::fs::read_to_string(folder().join("gangway.toml")).expect("the file is there");
     let (defaults, file) = (read("defaults", ""), read("gangway.toml", &text));
     let (defaults, file) = (by_key(&defaults), by_key(&file));
-    assert!(
-        defaults.len() > 60,
-        "there are only {} keys",
-        defaults.len()
-    );
+    assert!(defaults.len() > 60, "there are only {} keys", defaults.len());
     for (key, (value, origin)) in &defaults {
         assert_eq!(*origin, Origin::Default, "{key}");
         let (written, origin) = file.get(key).unwrap_or_else(|| panic!("{key} is not read"));
@@ -78,19 +72,14 @@ fn the_commented_keys_work_once_they_are_filled_in() {
         "servers.example.path",
         "servers.example.auth.methods",
     ] {
-        assert_eq!(
-            written.get(key).map(|(_, origin)| *origin),
-            Some(Origin::File),
-            "{key}"
-        );
+        assert_eq!(written.get(key).map(|(_, origin)| *origin), Some(Origin::File), "{key}");
     }
     assert_eq!(written["servers.example.path"].0, "\"/example/mcp\"");
     // A server that says nothing has the same defaults as one that gets them from the file.
     let bare = read("bare", "[servers.example]\ncommand = \"npx\"\n");
     let bare = by_key(&bare);
-    let shared = bare.iter().filter(|(key, (_, origin))| {
-        key.starts_with("servers.example.") && *origin == Origin::Default
-    });
+    let shared =
+        bare.iter().filter(|(key, (_, origin))| key.starts_with("servers.example.") && *origin == Origin::Default);
     let mut seen = 0;
     for (key, (value, _)) in shared.filter(|(key, _)| !key.ends_with(".args")) {
         assert_eq!(written[key].0, *value, "{key}");
@@ -105,33 +94,13 @@ fn every_example_loads() {
     let mut seen = Vec::new();
     for entry in std::fs::read_dir(folder().join("examples")).expect("the folder is there") {
         let path = entry.expect("an entry").path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a name")
-            .to_owned();
-        let loaded = read(
-            &name,
-            &std::fs::read_to_string(&path).expect("the file is there"),
-        );
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let loaded = read(&name, &std::fs::read_to_string(&path).expect("the file is there"));
         assert!(!loaded.config.servers.is_empty(), "{name}");
         let expected = usize::from(name == "lan.toml");
-        assert_eq!(
-            loaded.warnings.len(),
-            expected,
-            "{name}: {:?}",
-            loaded.warnings
-        );
+        assert_eq!(loaded.warnings.len(), expected, "{name}: {:?}", loaded.warnings);
         seen.push(name);
     }
     seen.sort();
-    assert_eq!(
-        seen,
-        [
-            "behind-nginx.toml",
-            "kubernetes.toml",
-            "lan.toml",
-            "many-servers.toml"
-        ]
-    );
+    assert_eq!(seen, ["behind-nginx.toml", "kubernetes.toml", "lan.toml", "many-servers.toml"]);
 }

@@ -14,9 +14,7 @@ use super::{Address, Loaded, Method, Problems, Required, parse};
 const HASH: &str = "sha256:0101010101010101010101010101010101010101010101010101010101010101";
 
 fn read(text: &str) -> Result<Loaded, Problems> {
-    parse(text, "a.toml", Path::new("/etc/gangway"), &|name| {
-        (name == "SIZE").then(|| "2MiB".to_owned())
-    })
+    parse(text, "a.toml", Path::new("/etc/gangway"), &|name| (name == "SIZE").then(|| "2MiB".to_owned()))
 }
 
 fn good(text: &str) -> Loaded {
@@ -24,9 +22,7 @@ fn good(text: &str) -> Loaded {
 }
 
 fn bad(text: &str) -> Problems {
-    read(text)
-        .err()
-        .unwrap_or_else(|| panic!("nothing is wrong with\n{text}"))
+    read(text).err().unwrap_or_else(|| panic!("nothing is wrong with\n{text}"))
 }
 
 #[test]
@@ -44,49 +40,17 @@ fn values_get_their_types_and_units() {
         "#,
     )
     .config;
-    assert_eq!(
-        config.listen.address[0],
-        Address::Tcp {
-            host: "::1".to_owned(),
-            port: 0
-        }
-    );
-    assert_eq!(
-        config.listen.address[1],
-        Address::Unix("/etc/gangway/g.sock".into())
-    );
+    assert_eq!(config.listen.address[0], Address::Tcp { host: "::1".to_owned(), port: 0 });
+    assert_eq!(config.listen.address[1], Address::Unix("/etc/gangway/g.sock".into()));
     assert_eq!(config.listen.allowed_hosts, ["a.example"]);
-    assert_eq!(
-        (
-            config.limits.memory,
-            config.limits.body_bytes,
-            config.limits.connections
-        ),
-        (2 << 20, 65536, None)
-    );
-    assert_eq!(
-        config.limits.connection_age,
-        Some(Duration::from_secs(7200))
-    );
-    assert_eq!(
-        (
-            config.sessions.idle,
-            config.sessions.absolute,
-            config.sessions.max
-        ),
-        (None, None, Some(7))
-    );
+    assert_eq!((config.limits.memory, config.limits.body_bytes, config.limits.connections), (2 << 20, 65536, None));
+    assert_eq!(config.limits.connection_age, Some(Duration::from_secs(7200)));
+    assert_eq!((config.sessions.idle, config.sessions.absolute, config.sessions.max), (None, None, Some(7)));
     let server = &config.servers["files"];
     assert_eq!(server.command, "/etc/gangway/./bin/files");
     assert_eq!(server.cwd.as_deref(), Some(Path::new("/etc/gangway/data")));
-    assert_eq!(
-        (server.timeouts.call_total, server.breaker.failures),
-        (None, u32::MAX)
-    );
-    assert_eq!(
-        (server.required, server.path.as_str()),
-        (Required::Yes, "/files/mcp")
-    );
+    assert_eq!((server.timeouts.call_total, server.breaker.failures), (None, u32::MAX));
+    assert_eq!((server.required, server.path.as_str()), (Required::Yes, "/files/mcp"));
     assert_eq!(server.auth.methods, [Method::None]);
 }
 
@@ -111,27 +75,12 @@ fn defaults_merge_key_by_key_and_arrays_replace() {
     )
     .config;
     let one = &config.servers["one"];
-    let pairs: Vec<(&str, &str)> = one
-        .env
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    let pairs: Vec<(&str, &str)> = one.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(pairs, [("A", "default"), ("B", "own"), ("C", "own")]);
     assert_eq!(one.env_pass, ["Z"]);
-    assert_eq!(
-        (one.pool.max_size, one.pool.min_idle, one.strict_status),
-        (Some(4), 3, false)
-    );
+    assert_eq!((one.pool.max_size, one.pool.min_idle, one.strict_status), (Some(4), 3, false));
     let two = &config.servers["two"];
-    assert_eq!(
-        (
-            two.env.len(),
-            two.env_pass.len(),
-            two.pool.max_size,
-            two.strict_status
-        ),
-        (2, 2, Some(9), true)
-    );
+    assert_eq!((two.env.len(), two.env_pass.len(), two.pool.max_size, two.strict_status), (2, 2, Some(9), true));
     assert_eq!((one.required, two.required), (Required::No, Required::No));
 }
 
@@ -141,17 +90,11 @@ fn an_env_file_lies_below_env() {
     let name = format!("gangway-server-env-{}", std::process::id());
     std::fs::write(folder.join(&name), "A=file\nB=file\n").expect("the file is written");
     let text = format!("[servers.a]\ncommand = \"a\"\nenv_file = \"{name}\"\nenv.B = \"own\"\n");
-    let config = parse(&text, "a.toml", &folder, &|_| None)
-        .expect("the configuration is good")
-        .config;
+    let config = parse(&text, "a.toml", &folder, &|_| None).expect("the configuration is good").config;
     assert_eq!(config.servers["a"].env["A"], "file");
     assert_eq!(config.servers["a"].env["B"], "own");
     std::fs::remove_file(folder.join(&name)).expect("the file is removed");
-    assert!(
-        bad("[servers.a]\ncommand = \"a\"\nenv_file = \"gone\"\n")
-            .to_string()
-            .contains("/etc/gangway/gone")
-    );
+    assert!(bad("[servers.a]\ncommand = \"a\"\nenv_file = \"gone\"\n").to_string().contains("/etc/gangway/gone"));
 }
 
 #[test]

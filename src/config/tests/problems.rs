@@ -25,81 +25,23 @@ body_bytes = "8MB"
 memory = "${UNSET}"
 "#;
     let problems = bad(text);
-    let found: Vec<((usize, usize), &str, &str)> = problems
-        .iter()
-        .map(|p| (p.position().expect("a place"), p.message(), p.remedy()))
-        .collect();
+    let found: Vec<((usize, usize), &str, &str)> =
+        problems.iter().map(|p| (p.position().expect("a place"), p.message(), p.remedy())).collect();
     let expected = [
-        (
-            (2, 1),
-            "unknown key `adress` in [listen]",
-            "did you mean `address`?",
-        ),
-        (
-            (3, 10),
-            "`listen.health` cannot be a string",
-            "write true or false",
-        ),
-        (
-            (4, 2),
-            "unknown table or key `mcpServers`",
-            "did you mean `servers`?",
-        ),
-        (
-            (7, 8),
-            "`server_defaults.args` cannot have a default",
-            "write it in each [servers.NAME]",
-        ),
-        (
-            (8, 10),
-            "unknown key `max_sise` in [server_defaults.pool]",
-            "did you mean `max_size`?",
-        ),
-        (
-            (8, 31),
-            "`server_defaults.pool.wait` has no unit",
-            "such as \"30s\"",
-        ),
-        (
-            (9, 10),
-            "`Files` is no name for a server",
-            "choose another name",
-        ),
-        (
-            (10, 11),
-            "`servers.Files.command` is more than one word",
-            "args = [\"-y\", \"files\"]",
-        ),
-        (
-            (11, 10),
-            "`servers.a.command` is missing",
-            "name the program",
-        ),
-        (
-            (12, 13),
-            "`servers.a.env.A` cannot be an integer",
-            "write a string in quotes",
-        ),
-        (
-            (15, 8),
-            "the servers `a` and `b` would both answer at /a/mcp",
-            "a `path` of its own",
-        ),
-        (
-            (16, 8),
-            "`servers.b.args` cannot be a string",
-            "write an array",
-        ),
-        (
-            (18, 14),
-            "`limits.body_bytes` has an unknown unit",
-            "KiB, MiB and GiB",
-        ),
-        (
-            (19, 10),
-            "the environment variable `UNSET` is not set",
-            "set it, or give a default",
-        ),
+        ((2, 1), "unknown key `adress` in [listen]", "did you mean `address`?"),
+        ((3, 10), "`listen.health` cannot be a string", "write true or false"),
+        ((4, 2), "unknown table or key `mcpServers`", "did you mean `servers`?"),
+        ((7, 8), "`server_defaults.args` cannot have a default", "write it in each [servers.NAME]"),
+        ((8, 10), "unknown key `max_sise` in [server_defaults.pool]", "did you mean `max_size`?"),
+        ((8, 31), "`server_defaults.pool.wait` has no unit", "such as \"30s\""),
+        ((9, 10), "`Files` is no name for a server", "choose another name"),
+        ((10, 11), "`servers.Files.command` is more than one word", "args = [\"-y\", \"files\"]"),
+        ((11, 10), "`servers.a.command` is missing", "name the program"),
+        ((12, 13), "`servers.a.env.A` cannot be an integer", "write a string in quotes"),
+        ((15, 8), "the servers `a` and `b` would both answer at /a/mcp", "a `path` of its own"),
+        ((16, 8), "`servers.b.args` cannot be a string", "write an array"),
+        ((18, 14), "`limits.body_bytes` has an unknown unit", "KiB, MiB and GiB"),
+        ((19, 10), "the environment variable `UNSET` is not set", "set it, or give a default"),
     ];
     for (found, (place, message, remedy)) in found.iter().zip(&expected) {
         assert_eq!(found.0, *place, "{found:?}");
@@ -109,59 +51,30 @@ memory = "${UNSET}"
     assert_eq!(found.len(), expected.len(), "{problems}");
     let shown = problems.to_string();
     assert!(shown.contains("a.toml:2:1: unknown key"), "{shown}");
-    assert!(
-        shown.contains("2 | adress = \"localhost:8080\"\n    | ^^^^^^\n"),
-        "{shown}"
-    );
-    assert!(
-        shown.ends_with("14 problems in the configuration"),
-        "{shown}"
-    );
+    assert!(shown.contains("2 | adress = \"localhost:8080\"\n    | ^^^^^^\n"), "{shown}");
+    assert!(shown.ends_with("14 problems in the configuration"), "{shown}");
 }
 
 #[test]
 fn a_syntax_error_is_one_problem() {
     let problems = bad("[listen]\naddress = \n[limits]\nwrong = 1\n");
-    assert_eq!(
-        problems
-            .iter()
-            .filter_map(|p| p.position())
-            .map(|(line, _)| line)
-            .collect::<Vec<_>>(),
-        [2]
-    );
+    assert_eq!(problems.iter().filter_map(|p| p.position()).map(|(line, _)| line).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
 fn names_of_other_programs_are_known() {
     for name in ["server", "mcpServers", "mcp_servers", "backends"] {
         let problems = bad(&format!("[{name}.a]\ncommand = \"a\"\n"));
-        assert!(
-            problems.to_string().contains("did you mean `servers`?"),
-            "{problems}"
-        );
+        assert!(problems.to_string().contains("did you mean `servers`?"), "{problems}");
     }
 }
 
 #[test]
 fn a_wrong_default_is_reported_once_and_a_clash_with_it_at_the_server() {
     let text = "[server_defaults]\nmode = \"shared\"\n[servers.a]\ncommand = \"a\"\n[servers.b]\ncommand = \"b\"\n";
-    assert_eq!(
-        bad(text)
-            .iter()
-            .filter_map(|p| p.position())
-            .collect::<Vec<_>>(),
-        [(2, 8)]
-    );
-    let text =
-        "[server_defaults.pool]\nmin_idle = 4\n[servers.a]\ncommand = \"a\"\npool.max_size = 2\n";
-    assert_eq!(
-        bad(text)
-            .iter()
-            .filter_map(|p| p.position())
-            .collect::<Vec<_>>(),
-        [(5, 17)]
-    );
+    assert_eq!(bad(text).iter().filter_map(|p| p.position()).collect::<Vec<_>>(), [(2, 8)]);
+    let text = "[server_defaults.pool]\nmin_idle = 4\n[servers.a]\ncommand = \"a\"\npool.max_size = 2\n";
+    assert_eq!(bad(text).iter().filter_map(|p| p.position()).collect::<Vec<_>>(), [(5, 17)]);
 }
 
 #[test]
@@ -176,7 +89,5 @@ fn a_place_is_taken_once() {
     ] {
         assert_eq!(bad(text).iter().count(), 1, "{text}");
     }
-    good(
-        "[servers.a]\ncommand = \"a\"\nlegacy_sse = true\npath = \"/x/a\"\n[servers.b]\ncommand = \"b\"\n",
-    );
+    good("[servers.a]\ncommand = \"a\"\nlegacy_sse = true\npath = \"/x/a\"\n[servers.b]\ncommand = \"b\"\n");
 }

@@ -36,22 +36,12 @@ async fn drain_closes_the_idle_and_waits_for_the_busy() {
     running.script.started.notified().await;
     running.phase.send_replace(Phase::Draining);
     assert!(read_to_end(&mut idle).await.is_empty());
-    assert!(
-        timeout(Duration::from_millis(100), &mut running.served)
-            .await
-            .is_err()
-    );
-    assert!(
-        TcpStream::connect(running.address).await.is_err(),
-        "nothing new is taken"
-    );
+    assert!(timeout(Duration::from_millis(100), &mut running.served).await.is_err());
+    assert!(TcpStream::connect(running.address).await.is_err(), "nothing new is taken");
     running.script.go_on.notify_one();
     let answer = read_to_end(&mut busy).await;
     assert!(String::from_utf8_lossy(&answer).contains("waited"));
-    timeout(PATIENCE, running.served)
-        .await
-        .expect("the drain ends")
-        .expect("without a panic");
+    timeout(PATIENCE, running.served).await.expect("the drain ends").expect("without a panic");
 }
 
 #[tokio::test]
@@ -62,14 +52,9 @@ async fn the_end_of_the_drain_drops_what_is_left() {
     running.script.started.notified().await;
     running.phase.send_replace(Phase::Draining);
     running.phase.send_replace(Phase::Closed);
-    timeout(PATIENCE, running.served)
-        .await
-        .expect("it ends")
-        .expect("without a panic");
+    timeout(PATIENCE, running.served).await.expect("it ends").expect("without a panic");
     assert_eq!(running.record.end(1).await, End::Aborted);
-    timeout(PATIENCE, running.script.dropped.notified())
-        .await
-        .expect("the request is gone");
+    timeout(PATIENCE, running.script.dropped.notified()).await.expect("the request is gone");
 }
 
 #[tokio::test]
@@ -79,9 +64,7 @@ async fn a_client_that_leaves_ends_its_request() {
     ask(&mut client, "/wait").await;
     running.script.started.notified().await;
     drop(client);
-    timeout(PATIENCE, running.script.dropped.notified())
-        .await
-        .expect("the request is gone");
+    timeout(PATIENCE, running.script.dropped.notified()).await.expect("the request is gone");
     assert_eq!(running.record.end(1).await, End::Broken);
 }
 
@@ -98,32 +81,21 @@ async fn a_panic_ends_one_connection_only() {
 
 #[tokio::test]
 async fn over_the_cap_a_connection_is_closed_at_once() {
-    let limits = Limits {
-        connections_per_address: Some(1),
-        ..limits()
-    };
+    let limits = Limits { connections_per_address: Some(1), ..limits() };
     let running = start(&limits);
     let mut first = running.connect().await;
     ask(&mut first, "/").await;
     read_until(&mut first, LAST_CHUNK).await;
     let mut second = running.connect().await;
     assert!(read_to_end(&mut second).await.is_empty());
-    assert_eq!(
-        *running.record.refused.lock().expect("whole"),
-        [Accepted::AddressLimit]
-    );
+    assert_eq!(*running.record.refused.lock().expect("whole"), [Accepted::AddressLimit]);
     drop(first);
     assert_eq!(running.record.end(1).await, End::Closed);
     // The place is given back right after the report.
     timeout(PATIENCE, async {
         loop {
             let mut third = running.connect().await;
-            if third
-                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                .await
-                .is_ok()
-                && third.read_u8().await.is_ok()
-            {
+            if third.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.is_ok() && third.read_u8().await.is_ok() {
                 break;
             }
         }
@@ -134,22 +106,11 @@ async fn over_the_cap_a_connection_is_closed_at_once() {
 
 #[tokio::test]
 async fn bad_heads_are_answered_and_named() {
-    let running = start(&Limits {
-        header_bytes: 8192,
-        ..limits()
-    });
+    let running = start(&Limits { header_bytes: 8192, ..limits() });
     for (index, (head, status, end)) in [
         ("GARBAGE\r\n\r\n".to_owned(), "400", End::BadHead),
-        (
-            format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(9000)),
-            "431",
-            End::HeadTooLarge,
-        ),
-        (
-            format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)),
-            "431",
-            End::HeadTooLarge,
-        ),
+        (format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(9000)), "431", End::HeadTooLarge),
+        (format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)), "431", End::HeadTooLarge),
     ]
     .into_iter()
     .enumerate()
@@ -157,10 +118,7 @@ async fn bad_heads_are_answered_and_named() {
         let mut client = running.connect().await;
         client.write_all(head.as_bytes()).await.expect("fresh");
         let answer = read_to_end(&mut client).await;
-        assert!(
-            answer.starts_with(format!("HTTP/1.1 {status}").as_bytes()),
-            "{answer:?}"
-        );
+        assert!(answer.starts_with(format!("HTTP/1.1 {status}").as_bytes()), "{answer:?}");
         assert_eq!(running.record.end(index + 1).await, end);
     }
 }
@@ -172,10 +130,7 @@ async fn an_early_refusal_reaches_a_client_that_still_sends() {
     let length = 6 * 1024 * 1024;
     let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
     client.write_all(head.as_bytes()).await.expect("fresh");
-    client
-        .write_all(&vec![b'x'; length])
-        .await
-        .expect("the body is taken, if only to be dropped");
+    client.write_all(&vec![b'x'; length]).await.expect("the body is taken, if only to be dropped");
     let answer = read_until(&mut client, LAST_CHUNK).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     drop(client);
@@ -190,47 +145,25 @@ fn running_out_of_descriptors_is_survived() {
     if std::env::var_os(MARK).is_none() {
         let own = std::env::current_exe().expect("the test binary is there");
         let output = std::process::Command::new(own)
-            .args([
-                "--exact",
-                "net::tests::ends::running_out_of_descriptors_is_survived",
-            ])
+            .args(["--exact", "net::tests::ends::running_out_of_descriptors_is_survived"])
             .env(MARK, "1")
             .output()
             .expect("the test binary runs");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stdout)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     runtime.block_on(async {
         let running = start(&limits());
         // Made before the limit, so that only the server needs further descriptors.
-        let sockets: Vec<_> = (0..40)
-            .map(|_| TcpSocket::new_v4().expect("sockets are to be had"))
-            .collect();
-        let last = sockets
-            .iter()
-            .map(AsRawFd::as_raw_fd)
-            .max()
-            .expect("forty are some");
+        let sockets: Vec<_> = (0..40).map(|_| TcpSocket::new_v4().expect("sockets are to be had")).collect();
+        let last = sockets.iter().map(AsRawFd::as_raw_fd).max().expect("forty are some");
         let few = u64::try_from(last).expect("descriptors are not negative") + 4;
-        let few = rustix::process::Rlimit {
-            current: Some(few),
-            maximum: Some(few),
-        };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, few)
-            .expect("lower is allowed");
+        let few = rustix::process::Rlimit { current: Some(few), maximum: Some(few) };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).expect("lower is allowed");
         let mut clients = Vec::new();
         for socket in sockets {
-            clients.push(
-                socket
-                    .connect(running.address)
-                    .await
-                    .expect("the backlog has room"),
-            );
+            clients.push(socket.connect(running.address).await.expect("the backlog has room"));
         }
         timeout(PATIENCE, async {
             while running.record.errors.load(Ordering::Relaxed) < 2 {
@@ -242,11 +175,7 @@ fn running_out_of_descriptors_is_survived() {
         let before = running.record.errors.load(Ordering::Relaxed);
         sleep(Duration::from_millis(500)).await;
         let after = running.record.errors.load(Ordering::Relaxed);
-        assert!(
-            after - before <= 8,
-            "{} tries in half a second are spinning",
-            after - before
-        );
+        assert!(after - before <= 8, "{} tries in half a second are spinning", after - before);
         clients.clear();
         let mut client = running.connect().await;
         ask(&mut client, "/").await;

@@ -62,12 +62,7 @@ impl Record {
         timeout(PATIENCE, async {
             loop {
                 let bell = self.bell.notified();
-                if let Some(end) = self
-                    .ends
-                    .lock()
-                    .expect("no test panics inside")
-                    .get(count - 1)
-                {
+                if let Some(end) = self.ends.lock().expect("no test panics inside").get(count - 1) {
                     return *end;
                 }
                 bell.await;
@@ -85,10 +80,7 @@ impl Observer for Record {
         self.bell.notify_waiters();
     }
     fn refused(&self, _: &'static str, why: Accepted) {
-        self.refused
-            .lock()
-            .expect("no test panics inside")
-            .push(why);
+        self.refused.lock().expect("no test panics inside").push(why);
     }
     fn accept_error(&self, _: &'static str, errno: &'static str) {
         assert_eq!(errno, "EMFILE");
@@ -111,10 +103,7 @@ struct Counted(Option<Bytes>, Arc<Script>);
 impl Body for Counted {
     type Data = Bytes;
     type Error = Infallible;
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.1.polled.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(self.0.take().map(|chunk| Ok(Frame::data(chunk))))
     }
@@ -159,10 +148,7 @@ struct Running {
 }
 
 fn start(limits: &Limits) -> Running {
-    let address = Address::Tcp {
-        host: "127.0.0.1".into(),
-        port: 0,
-    };
+    let address = Address::Tcp { host: "127.0.0.1".into(), port: 0 };
     let listener = bind("main", &[address], limits).expect("loopback binds");
     let Bound::Tcp(address) = listener.addresses[0] else {
         panic!("a TCP address was bound");
@@ -175,13 +161,7 @@ fn start(limits: &Limits) -> Running {
     let served = tokio::spawn(async move {
         serve(listener, &limits, Vec::new(), receiver, service, observer).await;
     });
-    Running {
-        address,
-        phase,
-        served,
-        record,
-        script,
-    }
+    Running { address, phase, served, record, script }
 }
 
 impl Running {
@@ -192,19 +172,14 @@ impl Running {
     /// A client whose kernel takes little ahead of its reads.
     async fn connect_narrow(&self) -> TcpStream {
         let socket = TcpSocket::new_v4().expect("sockets are to be had");
-        socket
-            .set_recv_buffer_size(16 * 1024)
-            .expect("the size is legal");
+        socket.set_recv_buffer_size(16 * 1024).expect("the size is legal");
         socket.connect(self.address).await.expect("it listens")
     }
 }
 
 async fn ask(client: &mut TcpStream, path: &str) {
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    client
-        .write_all(head.as_bytes())
-        .await
-        .expect("the connection takes a request");
+    client.write_all(head.as_bytes()).await.expect("the connection takes a request");
 }
 
 /// Reads one answer with a chunked or sized body, up to `ending`.
@@ -212,12 +187,7 @@ async fn read_until(client: &mut TcpStream, ending: &str) -> String {
     let mut text = Vec::new();
     timeout(PATIENCE, async {
         while !text.ends_with(ending.as_bytes()) {
-            if client
-                .read_buf(&mut text)
-                .await
-                .expect("the connection is whole")
-                == 0
-            {
+            if client.read_buf(&mut text).await.expect("the connection is whole") == 0 {
                 break;
             }
         }
@@ -231,9 +201,7 @@ async fn read_until(client: &mut TcpStream, ending: &str) -> String {
 async fn read_to_end(client: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A cut connection may end in a reset; that is an end too.
-    let _ = timeout(PATIENCE, client.read_to_end(&mut bytes))
-        .await
-        .expect("it ends in bounded time");
+    let _ = timeout(PATIENCE, client.read_to_end(&mut bytes)).await.expect("it ends in bounded time");
     bytes
 }
 

@@ -37,11 +37,7 @@ async fn role_spy() {
     }
     become_nobody();
     let open = spied(false).await;
-    assert_eq!(
-        open,
-        "read\nsignal\n".repeat(2),
-        "without a domain there is something to see"
-    );
+    assert_eq!(open, "read\nsignal\n".repeat(2), "without a domain there is something to see");
     if Spawner::start().expect("a thread").scope_supported() {
         assert_eq!(spied(true).await, "PermissionError\n".repeat(4));
     }
@@ -59,10 +55,7 @@ async fn a_scoped_child_uses_files_and_its_own_children_freely() {
 async fn many_children_enter_domains_of_one_ruleset() {
     let spawner = Spawner::start().expect("a thread");
     for _ in 0..20 {
-        let mut child = spawner
-            .spawn(command("echo", &["here"]))
-            .await
-            .expect("a child");
+        let mut child = spawner.spawn(command("echo", &["here"])).await.expect("a child");
         assert_eq!(Lines::of(&mut child).next().await.as_deref(), Some("here"));
     }
 }

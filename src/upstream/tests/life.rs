@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::{
-    Lines, PATIENCE, Spawner, command, ended, eventually, is_gone, is_reaped, output, shell, start,
-};
+use super::{Lines, PATIENCE, Spawner, command, ended, eventually, is_gone, is_reaped, output, shell, start};
 use crate::upstream::Ending;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,13 +29,7 @@ async fn the_end_has_status_signal_and_last_words() {
     assert_eq!(exit.ending, Ending::Status(3));
     assert_eq!(*exit.stderr, ["first", "second"]);
     let exit = ended(&start(shell("kill -9 $$")).await).await;
-    assert_eq!(
-        exit.ending,
-        Ending::Signal {
-            number: libc::SIGKILL,
-            core: false
-        }
-    );
+    assert_eq!(exit.ending, Ending::Signal { number: libc::SIGKILL, core: false });
 }
 
 /// F:F09: an unprivileged user's later pipes hold one or two pages.
@@ -46,10 +38,8 @@ async fn a_line_longer_than_a_small_pipe_flows() {
     let mut child = start(command("cat", &[])).await;
     let mut stdin = child.take_stdin().expect("untaken");
     let mut lines = Lines::of(&mut child);
-    for size in [
-        rustix::pipe::fcntl_setpipe_size(&stdin, 4096),
-        rustix::pipe::fcntl_setpipe_size(&lines.stdout, 4096),
-    ] {
+    for size in [rustix::pipe::fcntl_setpipe_size(&stdin, 4096), rustix::pipe::fcntl_setpipe_size(&lines.stdout, 4096)]
+    {
         assert_eq!(size, Ok(4096));
     }
     let text = "x".repeat(3 << 20);
@@ -71,10 +61,8 @@ async fn a_dead_child_is_seen_though_a_grandchild_holds_its_pipes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_child_is_seen_though_an_escaped_grandchild_holds_its_pipes() {
-    let mut child = start(shell(
-        "setsid sleep 1000 & while [ ! -e /proc/$! ]; do :; done; echo $!; read x; exit 7",
-    ))
-    .await;
+    let mut child =
+        start(shell("setsid sleep 1000 & while [ ! -e /proc/$! ]; do :; done; echo $!; read x; exit 7")).await;
     let stdin = child.take_stdin();
     let mut lines = Lines::of(&mut child);
     let grandchild = lines.pid().await;
@@ -84,10 +72,7 @@ async fn a_dead_child_is_seen_though_an_escaped_grandchild_holds_its_pipes() {
     .await;
     drop(stdin);
     assert_eq!(ended(&child).await.ending, Ending::Status(7));
-    assert!(
-        !is_gone(grandchild),
-        "it escaped; otherwise this shows nothing"
-    );
+    assert!(!is_gone(grandchild), "it escaped; otherwise this shows nothing");
     // SAFETY: sends a signal to a process this test started and has just seen alive.
     unsafe { libc::kill(grandchild, libc::SIGKILL) };
 }
@@ -121,10 +106,7 @@ async fn a_flood_on_stderr_is_drained_and_its_end_kept() {
 async fn last_words_are_there_before_the_end() {
     let child = start(shell("echo still starting >&2; sleep 1000")).await;
     let last_lines = child.last_lines();
-    eventually("the line is kept", || {
-        *last_lines.snapshot() == ["still starting"]
-    })
-    .await;
+    eventually("the line is kept", || *last_lines.snapshot() == ["still starting"]).await;
 }
 
 /// A thread that asks for a child and ends must not take the child along.
@@ -141,22 +123,14 @@ async fn a_child_outlives_the_thread_that_asked_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_child_is_killed_with_its_group_and_reaped() {
-    let mut child = start(shell(
-        "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; sleep 1000' & wait",
-    ))
-    .await;
+    let mut child = start(shell("trap '' TERM; sh -c 'trap \"\" TERM; echo $$; sleep 1000' & wait")).await;
     let mut lines = Lines::of(&mut child);
     let (pid, grandchild) = (child.pid(), lines.pid().await);
     let mut exit = child.exit();
     drop(child);
     eventually("the child is reaped", || is_reaped(pid)).await;
     eventually("the grandchild is gone", || is_gone(grandchild)).await;
-    assert!(
-        timeout(PATIENCE, exit.wait_for(Option::is_some))
-            .await
-            .expect("in time")
-            .is_err()
-    );
+    assert!(timeout(PATIENCE, exit.wait_for(Option::is_some)).await.expect("in time").is_err());
 }
 
 #[test]
@@ -184,17 +158,10 @@ async fn a_start_nobody_waits_for_leaves_no_child() {
         let _ = asked.await;
     }
     // The forks are in order: once this one answers, the others have happened.
-    assert!(
-        ended(&spawner.spawn(command("true", &[])).await.expect("a child"))
-            .await
-            .ending
-            .success()
-    );
+    assert!(ended(&spawner.spawn(command("true", &[])).await.expect("a child")).await.ending.success());
     let is_ours = |pid: &i32| {
-        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
-            line.split(|&byte| byte == 0)
-                .any(|part| part == marker.as_bytes())
-        })
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split(|&byte| byte == 0).any(|part| part == marker.as_bytes()))
     };
     eventually("none is left", || !super::every_pid().iter().any(is_ours)).await;
 }

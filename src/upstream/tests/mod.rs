@@ -25,14 +25,9 @@ fn command(program: &str, arguments: &[&str]) -> Command {
     Command {
         server: Arc::from("test"),
         program: program.to_owned(),
-        arguments: arguments
-            .iter()
-            .map(|&argument| argument.to_owned())
-            .collect(),
+        arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         directory: None,
-        environment: std::env::vars_os()
-            .filter(|(name, _)| name == "PATH")
-            .collect(),
+        environment: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         scope: true,
         stderr_count: None,
     }
@@ -49,10 +44,7 @@ async fn start(command: Command) -> Child {
 
 async fn ended(child: &Child) -> Exit {
     let mut exit = child.exit();
-    let exit = timeout(PATIENCE, exit.wait_for(Option::is_some))
-        .await
-        .expect("in time")
-        .expect("an owner");
+    let exit = timeout(PATIENCE, exit.wait_for(Option::is_some)).await.expect("in time").expect("an owner");
     exit.clone().expect("waited for")
 }
 
@@ -61,10 +53,7 @@ async fn output(command: Command) -> String {
     let mut child = start(command).await;
     let mut stdout = child.take_stdout().expect("untaken");
     let mut text = String::new();
-    timeout(PATIENCE, stdout.read_to_string(&mut text))
-        .await
-        .expect("in time")
-        .expect("text");
+    timeout(PATIENCE, stdout.read_to_string(&mut text)).await.expect("in time").expect("text");
     let exit = ended(&child).await;
     assert!(exit.ending.success(), "{exit:?}");
     text
@@ -80,25 +69,17 @@ struct Lines {
 impl Lines {
     fn of(child: &mut Child) -> Self {
         let stdout = child.take_stdout().expect("untaken");
-        Self {
-            stdout,
-            buffer: BytesMut::new(),
-            splitter: LineSplitter::new(64 << 20),
-        }
+        Self { stdout, buffer: BytesMut::new(), splitter: LineSplitter::new(64 << 20) }
     }
 
     async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(line) = self.splitter.next(&mut self.buffer) {
-                let Line::Whole(line) = line else {
-                    panic!("{line:?}")
-                };
+                let Line::Whole(line) = line else { panic!("{line:?}") };
                 return Some(String::from_utf8(line.to_vec()).expect("text"));
             }
             self.buffer.reserve(LineSplitter::READ_BYTES);
-            let read = timeout(PATIENCE, self.stdout.read_buf(&mut self.buffer))
-                .await
-                .expect("in time");
+            let read = timeout(PATIENCE, self.stdout.read_buf(&mut self.buffer)).await.expect("in time");
             if read.expect("a pipe") == 0 {
                 return None;
             }
@@ -106,12 +87,7 @@ impl Lines {
     }
 
     async fn pid(&mut self) -> i32 {
-        self.next()
-            .await
-            .expect("a line")
-            .trim()
-            .parse()
-            .expect("a process id")
+        self.next().await.expect("a line").trim().parse().expect("a process id")
     }
 }
 
@@ -129,11 +105,7 @@ fn stat(pid: i32) -> Option<(char, i32, i32)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
-    Some((
-        state,
-        fields.next()?.parse().ok()?,
-        fields.next()?.parse().ok()?,
-    ))
+    Some((state, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// Whether nothing but a zombie of somebody else is left.
@@ -147,7 +119,5 @@ fn is_reaped(pid: i32) -> bool {
 
 fn every_pid() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("a /proc");
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect()
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }

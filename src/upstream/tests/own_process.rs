@@ -5,9 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use super::role::{ROLE, become_nobody, is_role, role, run};
-use super::{
-    PATIENCE, Spawner, command, ended, eventually, every_pid, is_gone, output, shell, stat,
-};
+use super::{PATIENCE, Spawner, command, ended, eventually, every_pid, is_gone, output, shell, stat};
 use crate::upstream::{Child, make_process_undumpable, raise_descriptor_limit};
 
 #[test]
@@ -22,25 +20,12 @@ async fn role_churn() {
         return;
     }
     let spawner = Spawner::start().expect("a thread");
-    assert!(
-        ended(&spawner.spawn(command("true", &[])).await.expect("a child"))
-            .await
-            .ending
-            .success()
-    );
+    assert!(ended(&spawner.spawn(command("true", &[])).await.expect("a child")).await.ending.success());
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("a /proc").count();
-    let threads = || {
-        std::fs::read_dir("/proc/self/task")
-            .expect("a /proc")
-            .count()
-    };
+    let threads = || std::fs::read_dir("/proc/self/task").expect("a /proc").count();
     let own = i32::try_from(std::process::id()).expect("a process id");
-    let children = || {
-        every_pid()
-            .into_iter()
-            .filter(|&pid| stat(pid).is_some_and(|(_, parent, _)| parent == own))
-            .count()
-    };
+    let children =
+        || every_pid().into_iter().filter(|&pid| stat(pid).is_some_and(|(_, parent, _)| parent == own)).count();
     eventually("the first child is gone", || children() == 0).await;
     let before = descriptors();
     let mut seen = BTreeSet::new();
@@ -54,12 +39,8 @@ async fn role_churn() {
             for child in &running {
                 assert!(ended(child).await.ending.success());
             }
-            let reaped =
-                |child: &Child| stat(child.pid()).is_none_or(|(_, parent, _)| parent != own);
-            assert!(
-                running.iter().all(reaped),
-                "an end that is told is an end that was reaped"
-            );
+            let reaped = |child: &Child| stat(child.pid()).is_none_or(|(_, parent, _)| parent != own);
+            assert!(running.iter().all(reaped), "an end that is told is an end that was reaped");
         }
     }
     assert!(seen.len() > 100, "process ids: {}", seen.len());
@@ -68,30 +49,17 @@ async fn role_churn() {
     eventually("descriptors are back", || descriptors() <= before).await;
     let with_spawner = threads();
     drop(spawner);
-    eventually("the thread ends with its last user", || {
-        threads() < with_spawner
-    })
-    .await;
+    eventually("the thread ends with its last user", || threads() < with_spawner).await;
 }
 
 /// F:A12, without the grandchildren that only a supervisor can find.
 #[tokio::test]
 async fn children_die_with_a_gateway_that_is_killed() {
-    let mut gateway = role("own_process::role_gateway")
-        .stdout(Stdio::piped())
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("it runs");
+    let mut gateway =
+        role("own_process::role_gateway").stdout(Stdio::piped()).stdin(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(gateway.stdout.take().expect("piped")).lines();
     let pid = lines
-        .find_map(|line| {
-            line.expect("text")
-                .split_once("child=")?
-                .1
-                .trim()
-                .parse::<i32>()
-                .ok()
-        })
+        .find_map(|line| line.expect("text").split_once("child=")?.1.trim().parse::<i32>().ok())
         .expect("a child's id");
     assert!(!is_gone(pid));
     gateway.kill().expect("it is ours");
@@ -107,10 +75,7 @@ async fn role_gateway() {
     }
     let spawner = Spawner::start().expect("a thread");
     // Deaf to the end of its stdin and to signals that can be ignored.
-    let child = spawner
-        .spawn(shell("trap '' HUP TERM PIPE; exec sleep 1000"))
-        .await
-        .expect("a child");
+    let child = spawner.spawn(shell("trap '' HUP TERM PIPE; exec sleep 1000")).await.expect("a child");
     println!("child={}", child.pid());
     std::io::stdout().flush().expect("a reader");
     tokio::time::sleep(PATIENCE).await;
@@ -120,14 +85,8 @@ async fn role_gateway() {
 fn children_get_the_descriptor_limit_the_gateway_got() {
     let mut command = std::process::Command::new("sh");
     let inner = role("own_process::role_descriptor_limit");
-    command.args([
-        "-c",
-        "ulimit -Sn 256 && ulimit -Hn 600 && exec \"$0\" \"$@\"",
-    ]);
-    command
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .env(ROLE, "");
+    command.args(["-c", "ulimit -Sn 256 && ulimit -Hn 600 && exec \"$0\" \"$@\""]);
+    command.arg(inner.get_program()).args(inner.get_args()).env(ROLE, "");
     run(command);
 }
 

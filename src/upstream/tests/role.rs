@@ -15,15 +15,7 @@ const NOBODY: u32 = 65_534;
 pub(super) fn role(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     let path = format!("upstream::tests::{name}");
-    command
-        .args([
-            "--exact",
-            &path,
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(ROLE, "");
+    command.args(["--exact", &path, "--ignored", "--nocapture", "--test-threads=1"]).env(ROLE, "");
     command
 }
 
@@ -50,12 +42,6 @@ pub(super) fn is_role() -> bool {
 /// Runs a role and fails with what it said.
 pub(super) fn run(mut command: Command) {
     let output = command.output().expect("the test program runs");
-    let (text, errors) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}{errors}"
-    );
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
 }

@@ -72,23 +72,14 @@ async fn a_program_in_no_path() {
     let mut command = command("no-such-program", &[]);
     command.environment = vec![("PATH".into(), "/nowhere:/bin".into())];
     let error = failure(command).await;
-    assert_eq!(
-        *error.failure(),
-        SpawnFailure::NotFound(Some(OsString::from("/nowhere:/bin")))
-    );
+    assert_eq!(*error.failure(), SpawnFailure::NotFound(Some(OsString::from("/nowhere:/bin"))));
     let text = error.to_string();
-    assert!(
-        text.contains("no-such-program") && text.contains("PATH=/nowhere:/bin"),
-        "{text}"
-    );
+    assert!(text.contains("no-such-program") && text.contains("PATH=/nowhere:/bin"), "{text}");
 }
 
 #[tokio::test]
 async fn a_program_that_is_no_file() {
-    assert_eq!(
-        *failure(command("/no/such", &[])).await.failure(),
-        SpawnFailure::NotFound(None)
-    );
+    assert_eq!(*failure(command("/no/such", &[])).await.failure(), SpawnFailure::NotFound(None));
 }
 
 #[tokio::test]
@@ -100,16 +91,8 @@ async fn files_that_cannot_be_executed() {
 
     let orphan = directory.file("orphan", "#!/no/interpreter -x\n", 0o755);
     let error = failure(command(&orphan, &[])).await;
-    assert_eq!(
-        *error.failure(),
-        SpawnFailure::InterpreterMissing(PathBuf::from(&orphan))
-    );
-    assert!(
-        error
-            .hint()
-            .is_some_and(|hint| hint.contains("/no/interpreter,")),
-        "{error}"
-    );
+    assert_eq!(*error.failure(), SpawnFailure::InterpreterMissing(PathBuf::from(&orphan)));
+    assert!(error.hint().is_some_and(|hint| hint.contains("/no/interpreter,")), "{error}");
 }
 
 #[tokio::test]
@@ -123,14 +106,8 @@ async fn a_directory_that_is_missing() {
 #[tokio::test]
 async fn arguments_that_are_too_long_or_hold_nul() {
     let long = "x".repeat(4 << 20);
-    assert_eq!(
-        *failure(command("true", &[&long])).await.failure(),
-        SpawnFailure::TooLong
-    );
-    assert_eq!(
-        *failure(command("true", &["a\0b"])).await.failure(),
-        SpawnFailure::NulByte
-    );
+    assert_eq!(*failure(command("true", &[&long])).await.failure(), SpawnFailure::TooLong);
+    assert_eq!(*failure(command("true", &["a\0b"])).await.failure(), SpawnFailure::NulByte);
 }
 
 #[tokio::test]
@@ -143,41 +120,23 @@ async fn no_descriptor_but_the_standard_ones_is_inherited() {
     // SAFETY: as above.
     unsafe { libc::close(leaky) };
     // The fourth is the directory ls reads.
-    assert_eq!(
-        text.split_whitespace().collect::<Vec<_>>(),
-        ["0", "1", "2", "3"]
-    );
+    assert_eq!(text.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
 }
 
 /// The test harness ignores SIGPIPE, as the gateway does.
 #[tokio::test]
 async fn signals_privileges_and_session_are_fresh() {
-    let text = output(command(
-        "cat",
-        &["/proc/self/status", "/proc/self/limits", "/proc/self/stat"],
-    ))
-    .await;
+    let text = output(command("cat", &["/proc/self/status", "/proc/self/limits", "/proc/self/stat"])).await;
     let field = |name: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(name))
-            .expect(name);
+        let line = text.lines().find(|line| line.starts_with(name)).expect(name);
         line[name.len()..].trim().to_owned()
     };
     assert_eq!(field("SigBlk:"), "0".repeat(16));
     assert_eq!(field("SigIgn:"), "0".repeat(16));
     assert_eq!(field("NoNewPrivs:"), "1");
-    let core: Vec<String> = field("Max core file size")
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect();
+    let core: Vec<String> = field("Max core file size").split_whitespace().map(str::to_owned).collect();
     assert_eq!(core[..2], ["0", "0"]);
-    let stat = text
-        .lines()
-        .last()
-        .and_then(|line| line.rsplit_once(')'))
-        .expect("a stat line")
-        .1;
+    let stat = text.lines().last().and_then(|line| line.rsplit_once(')')).expect("a stat line").1;
     let ids: Vec<&str> = stat.split_whitespace().skip(2).take(2).collect();
     let pid = field("Pid:");
     assert_eq!(ids, [&pid, &pid], "leader of its group and of its session");

@@ -20,19 +20,10 @@ async fn a_polite_child_ends_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_deaf_to_eof_is_terminated() {
-    let report = start(shell("exec sleep 1000"))
-        .await
-        .stop(SHORT, PATIENCE)
-        .await;
+    let report = start(shell("exec sleep 1000")).await.stop(SHORT, PATIENCE).await;
     assert_eq!(report.step, StopStep::Term);
     let ending = report.exit.map(|exit| exit.ending);
-    assert_eq!(
-        ending,
-        Some(Ending::Signal {
-            number: libc::SIGTERM,
-            core: false
-        })
-    );
+    assert_eq!(ending, Some(Ending::Signal { number: libc::SIGTERM, core: false }));
 }
 
 /// F:A05: the last thing a stopped process can do is to heed SIGTERM once it is continued.
@@ -40,10 +31,7 @@ async fn a_child_deaf_to_eof_is_terminated() {
 async fn a_stopped_child_is_continued_to_be_terminated() {
     let child = start(shell("kill -STOP $$")).await;
     let pid = child.pid();
-    eventually("it is stopped", || {
-        super::stat(pid).is_some_and(|(state, _, _)| state == 'T')
-    })
-    .await;
+    eventually("it is stopped", || super::stat(pid).is_some_and(|(state, _, _)| state == 'T')).await;
     assert_eq!(child.stop(SHORT, PATIENCE).await.step, StopStep::Term);
 }
 
@@ -56,13 +44,7 @@ async fn a_child_deaf_to_everything_is_killed_in_time() {
     let report = child.stop(SHORT, SHORT).await;
     assert_eq!(report.step, StopStep::Kill);
     let ending = report.exit.map(|exit| exit.ending);
-    assert_eq!(
-        ending,
-        Some(Ending::Signal {
-            number: libc::SIGKILL,
-            core: false
-        })
-    );
+    assert_eq!(ending, Some(Ending::Signal { number: libc::SIGKILL, core: false }));
     assert!(begun.elapsed() >= 2 * SHORT && begun.elapsed() < PATIENCE);
     assert!(is_reaped(pid));
 }
@@ -71,16 +53,10 @@ async fn a_child_deaf_to_everything_is_killed_in_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_group_ends() {
     for patience in [SHORT, Duration::ZERO] {
-        let mut child = start(shell(
-            "sh -c 'trap \"\" TERM; echo $$; sleep 1000; :' & wait",
-        ))
-        .await;
+        let mut child = start(shell("sh -c 'trap \"\" TERM; echo $$; sleep 1000; :' & wait")).await;
         let grandchild = Lines::of(&mut child).pid().await;
         let pid = child.pid();
-        assert_eq!(
-            super::stat(grandchild).map(|(_, _, group)| group),
-            Some(pid)
-        );
+        assert_eq!(super::stat(grandchild).map(|(_, _, group)| group), Some(pid));
         child.stop(patience, PATIENCE).await;
         assert!(is_reaped(pid));
         eventually("the grandchild is gone", || is_gone(grandchild)).await;
@@ -100,10 +76,6 @@ async fn a_child_that_had_ended_is_reported() {
 async fn a_stop_that_is_given_up_kills() {
     let child = start(shell("trap '' TERM; sleep 1000; :")).await;
     let pid = child.pid();
-    assert!(
-        tokio::time::timeout(SHORT, child.stop(PATIENCE, PATIENCE))
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(SHORT, child.stop(PATIENCE, PATIENCE)).await.is_err());
     eventually("the child is reaped", || is_reaped(pid)).await;
 }

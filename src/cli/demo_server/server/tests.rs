@@ -30,10 +30,7 @@ impl Trial {
     fn new() -> Self {
         let written = Written::default();
         let output = Arc::new(Output::new(Box::new(written.clone())));
-        Self {
-            server: Server::new(output),
-            written,
-        }
+        Self { server: Server::new(output), written }
     }
 
     fn open(version: &str, capabilities: Value) -> Self {
@@ -58,11 +55,7 @@ impl Trial {
 
     fn read(&self) -> Vec<Value> {
         let bytes = std::mem::take(&mut *self.written.0.lock().unwrap());
-        String::from_utf8(bytes)
-            .unwrap()
-            .lines()
-            .map(|line| line.parse().unwrap())
-            .collect()
+        String::from_utf8(bytes).unwrap().lines().map(|line| line.parse().unwrap()).collect()
     }
 
     fn one(&mut self, line: &str) -> Value {
@@ -81,11 +74,7 @@ fn request(id: Value, method: &str, params: Value) -> String {
 }
 
 fn call(id: Value, tool: &str, arguments: Value) -> String {
-    request(
-        id,
-        "tools/call",
-        json!({ "name": tool, "arguments": arguments }),
-    )
+    request(id, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
 
 fn text(answer: &Value) -> &str {
@@ -95,21 +84,12 @@ fn text(answer: &Value) -> &str {
 #[test]
 fn the_handshake_comes_first_and_once() {
     let mut trial = Trial::new();
-    assert_eq!(
-        trial.one(&request(json!(1), "tools/list", json!({})))["error"]["code"],
-        -32600
-    );
-    assert_eq!(
-        trial.one(&request(json!(2), "ping", json!({})))["result"],
-        json!({})
-    );
+    assert_eq!(trial.one(&request(json!(1), "tools/list", json!({})))["error"]["code"], -32600);
+    assert_eq!(trial.one(&request(json!(2), "ping", json!({})))["result"], json!({}));
     let params = json!({ "protocolVersion": "2099-01-01", "capabilities": {} });
     let answer = trial.one(&request(json!(3), "initialize", params.clone()));
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
-    assert_eq!(
-        trial.one(&request(json!(4), "initialize", params))["error"]["code"],
-        -32600
-    );
+    assert_eq!(trial.one(&request(json!(4), "initialize", params))["error"]["code"], -32600);
 }
 
 #[test]
@@ -117,24 +97,13 @@ fn fields_follow_the_revision() {
     let new = Trial::open("2025-11-25", json!({})).one(&request(json!(1), "tools/list", json!({})));
     let old = Trial::open("2024-11-05", json!({})).one(&request(json!(1), "tools/list", json!({})));
     let (new, old) = (&new["result"]["tools"][0], &old["result"]["tools"][0]);
-    assert!(
-        ["title", "outputSchema", "annotations"]
-            .iter()
-            .all(|key| !new[key].is_null())
-    );
-    assert!(
-        ["title", "outputSchema", "annotations"]
-            .iter()
-            .all(|key| old[key].is_null())
-    );
+    assert!(["title", "outputSchema", "annotations"].iter().all(|key| !new[key].is_null()));
+    assert!(["title", "outputSchema", "annotations"].iter().all(|key| old[key].is_null()));
     let echo = json!({ "text": "a" });
     let new = Trial::open("2025-06-18", json!({})).call("echo", echo.clone());
     let old = Trial::open("2025-03-26", json!({})).call("echo", echo.clone());
     assert_eq!(new[0]["result"]["structuredContent"], echo);
-    assert_eq!(
-        old[0]["result"],
-        json!({ "content": [{ "type": "text", "text": "a" }] })
-    );
+    assert_eq!(old[0]["result"], json!({ "content": [{ "type": "text", "text": "a" }] }));
 }
 
 #[test]
@@ -170,29 +139,17 @@ fn adding_keeps_integers() {
 #[test]
 fn a_payload_has_its_size() {
     let mut trial = Trial::open("2025-11-25", json!({}));
-    assert_eq!(
-        text(&trial.call("payload", json!({ "bytes": 300_000 }))[0]).len(),
-        300_000
-    );
-    assert_eq!(
-        trial.call("payload", json!({ "bytes": -1 }))[0]["result"]["isError"],
-        true
-    );
+    assert_eq!(text(&trial.call("payload", json!({ "bytes": 300_000 }))[0]).len(), 300_000);
+    assert_eq!(trial.call("payload", json!({ "bytes": -1 }))[0]["result"]["isError"], true);
 }
 
 #[test]
 fn a_question_is_asked_only_of_a_client_that_declared_it() {
     let mut trial = Trial::open("2025-11-25", json!({ "elicitation": {} }));
     for tool in ["ask_sampling", "ask_roots"] {
-        assert_eq!(
-            trial.call(tool, json!({}))[0]["result"]["isError"],
-            true,
-            "{tool}"
-        );
+        assert_eq!(trial.call(tool, json!({}))[0]["result"]["isError"], true, "{tool}");
     }
-    let question = trial
-        .call("ask_elicitation", json!({ "message": "Who?" }))
-        .remove(0);
+    let question = trial.call("ask_elicitation", json!({ "message": "Who?" })).remove(0);
     assert_eq!(question["method"], "elicitation/create");
     assert_eq!(question["params"]["message"], "Who?");
     let result = json!({ "action": "accept", "content": { "name": "Ada" } });
@@ -261,17 +218,8 @@ fn updates_reach_subscribers_only() {
     let counter = json!({ "uri": "demo://counter" });
     trial.one(&request(json!(2), "resources/subscribe", counter.clone()));
     let lines = trial.call("update_resource", json!({ "list_changed": true }));
-    let methods: Vec<_> = lines
-        .iter()
-        .filter_map(|line| line["method"].as_str())
-        .collect();
-    assert_eq!(
-        methods,
-        [
-            "notifications/resources/updated",
-            "notifications/resources/list_changed"
-        ]
-    );
+    let methods: Vec<_> = lines.iter().filter_map(|line| line["method"].as_str()).collect();
+    assert_eq!(methods, ["notifications/resources/updated", "notifications/resources/list_changed"]);
     trial.one(&request(json!(3), "resources/unsubscribe", counter.clone()));
     assert_eq!(trial.call("update_resource", json!({})).len(), 1);
     let read = trial.one(&request(json!(4), "resources/read", counter));
@@ -290,56 +238,27 @@ fn completion_knows_prompts_and_templates() {
         let params = json!({ "ref": reference, "argument": argument });
         trial.one(&request(json!(1), "completion/complete", params))
     };
-    let style = complete(
-        json!({ "type": "ref/prompt", "name": "greeting" }),
-        "style",
-        "fo",
-    );
+    let style = complete(json!({ "type": "ref/prompt", "name": "greeting" }), "style", "fo");
     assert_eq!(style["result"]["completion"]["values"], json!(["formal"]));
     let square = json!({ "type": "ref/resource", "uri": "demo://square/{number}" });
-    assert_eq!(
-        complete(square, "number", "7")["result"]["completion"]["total"],
-        11
-    );
-    let other = complete(
-        json!({ "type": "ref/prompt", "name": "other" }),
-        "style",
-        "",
-    );
+    assert_eq!(complete(square, "number", "7")["result"]["completion"]["total"], 11);
+    let other = complete(json!({ "type": "ref/prompt", "name": "other" }), "style", "");
     assert_eq!(other["error"]["code"], -32602);
 }
 
 #[test]
 fn wrong_messages_are_refused_and_the_server_goes_on() {
     let mut trial = Trial::open("2025-11-25", json!({}));
-    for (line, code) in [
-        ("{", -32700),
-        ("7", -32600),
-        ("[]", -32600),
-        (r#"[{"jsonrpc":"2.0"}]"#, -32600),
-    ] {
+    for (line, code) in [("{", -32700), ("7", -32600), ("[]", -32600), (r#"[{"jsonrpc":"2.0"}]"#, -32600)] {
         let refusal = trial.one(line);
         assert_eq!(refusal["error"]["code"], code, "{line}");
         assert!(refusal.get("id").is_none(), "{line}");
     }
-    assert_eq!(
-        trial.one(&request(json!("x"), "nothing", json!({})))["error"]["code"],
-        -32601
-    );
+    assert_eq!(trial.one(&request(json!("x"), "nothing", json!({})))["error"]["code"], -32601);
     let cursor = json!({ "cursor": "8" });
-    assert_eq!(
-        trial.one(&request(json!("x"), "tools/list", cursor))["error"]["code"],
-        -32602
-    );
-    assert!(
-        trial
-            .send(r#"{"jsonrpc":"2.0","method":"notifications/unknown"}"#)
-            .is_empty()
-    );
-    assert_eq!(
-        trial.one(&request(json!("x"), "ping", json!({})))["id"],
-        "x"
-    );
+    assert_eq!(trial.one(&request(json!("x"), "tools/list", cursor))["error"]["code"], -32602);
+    assert!(trial.send(r#"{"jsonrpc":"2.0","method":"notifications/unknown"}"#).is_empty());
+    assert_eq!(trial.one(&request(json!("x"), "ping", json!({})))["id"], "x");
 }
 
 #[test]
