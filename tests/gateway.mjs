@@ -59,9 +59,10 @@ export function configuration(servers, settings = '') {
   return `[listen]\naddress = "127.0.0.1:0"\n\n[admin]\naddress = "off"\n\n[drain]\nprestop = "0s"\n\n${settings}\n${servers}\n`;
 }
 
-/** One `[servers.NAME]` table. JSON's strings and string arrays are TOML's too. */
+/** One `[servers.NAME]` table. JSON's strings and string arrays are TOML's too; a `$` is written twice, since one begins a variable. */
 export function server(name, command, args) {
-  return `[servers.${name}]\ncommand = ${JSON.stringify(command)}\nargs = ${JSON.stringify(args)}\n`;
+  const toml = (value) => JSON.stringify(value).replaceAll('$', '$$$$');
+  return `[servers.${name}]\ncommand = ${toml(command)}\nargs = ${toml(args)}\n`;
 }
 
 /**

@@ -19,10 +19,11 @@ const FROZEN = '2025-11-25'; // the one revision of these with a frozen set of r
 const SUITE_LIMIT_MS = 420_000;
 const SCENARIO_LIMIT_MS = 20_000;
 
-// A stdio child cannot end an HTTP stream, so this scenario needs a gateway that ends streams by itself, and opens them at
-// once. The call takes three seconds: the first cut comes before its end, the one of the resumed stream after it.
-const POLLING = 'server-sse-polling';
-const POLLING_SETTINGS = '[streams]\nsse_after = "0s"\nmax_age = "2s"\n';
+// These two judge streams, which the gateway opens only where a call needs one, so they run against one that opens them at
+// once. A stdio child cannot end an HTTP stream either: that gateway ends streams by itself. The polling call takes three
+// seconds: the first cut comes before its end, the one of the resumed stream after it.
+const STREAMED = ['server-sse-polling', 'server-sse-multiple-streams'];
+const STREAM_SETTINGS = '[streams]\nsse_after = "0s"\nmax_age = "2s"\n';
 
 const expectedFile = (revision) => path.join(HERE, `expected-${revision}.json`);
 
@@ -110,11 +111,11 @@ async function runAll(target, revisions) {
   return results;
 }
 
-/** The checks of the polling scenario alone. */
-async function runPolling(gateway) {
-  const selection = ['--scenario', POLLING, '--spec-version', FROZEN];
-  const scenarios = await runSuite(gateway.url('fixture'), 'polling', selection);
-  return scenarios.get(POLLING);
+/** The checks of one scenario alone. */
+async function runOne(gateway, scenario) {
+  const selection = ['--scenario', scenario, '--spec-version', FROZEN];
+  const scenarios = await runSuite(gateway.url('fixture'), scenario, selection);
+  return scenarios.get(scenario);
 }
 
 /** Counts an end that was not clean as a failure, after everything else was reported. */
@@ -146,8 +147,8 @@ if (stranger || (recording && target !== 'direct')) {
 const targets = [await startTarget(target)];
 const results = await runAll(targets[0], revisions);
 if (target === 'gateway' && results.has(FROZEN)) {
-  targets.push(await fixtureGateway('conformance-polling-gateway.log', POLLING_SETTINGS));
-  results.get(FROZEN).set(POLLING, await runPolling(targets[1]));
+  targets.push(await fixtureGateway('conformance-streams-gateway.log', STREAM_SETTINGS));
+  for (const scenario of STREAMED) results.get(FROZEN).set(scenario, await runOne(targets[1], scenario));
 }
 
 const total = { passed: 0, failed: 0 };
