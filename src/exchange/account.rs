@@ -38,7 +38,7 @@ pub struct Account {
     peer: Peer,
     events: u64,
     end: Option<End>,
-    _permit: Permit,
+    _permit: Option<Permit>,
 }
 
 struct End {
@@ -50,9 +50,9 @@ struct End {
 }
 
 impl Account {
-    /// A request that arrived at `started`.
+    /// A request that arrived at `started`, holding its place among those in flight.
     #[must_use]
-    pub fn new(message: &Message, peer: Peer, started: Instant, permit: Permit) -> Account {
+    pub fn new(message: &Message, peer: Peer, started: Instant, permit: Option<Permit>) -> Account {
         let fields = message.fields();
         let tool = (message.method() == "tools/call").then(|| message.string(fields.name)).flatten();
         Account {

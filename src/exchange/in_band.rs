@@ -8,12 +8,14 @@ use bytes::{BufMut, BytesMut};
 use crate::exchange::post::{Reply, Trouble};
 use crate::mcp::ids::Id;
 use crate::mcp::payload::Payload;
-use crate::telemetry::label::Outcome;
+use crate::telemetry::label::{Outcome, Refusal};
 
 /// Why a call has no answer of its child's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The queue to the child is full, or too much is in flight.
+    /// The queue to the child is full.
+    Full,
+    /// Too much is in flight.
     Busy,
     /// The memory budget is spent.
     Memory,
@@ -58,7 +60,9 @@ impl Cause {
             outcome,
         };
         match self {
-            Cause::Busy => words(503, "busy", "no", "The server is busy; try again.", Some(1_000), Outcome::Refused),
+            Cause::Full | Cause::Busy => {
+                words(503, "busy", "no", "The server is busy; try again.", Some(1_000), Outcome::Refused)
+            }
             Cause::Memory => words(
                 503,
                 "memory",
@@ -92,16 +96,28 @@ impl Cause {
             }
             Cause::Cancelled => words(499, "cancelled", "maybe", "The call was cancelled.", None, Outcome::Cancelled),
             Cause::SessionEnded => {
-                words(502, "session_ended", "maybe", "The session ended during the call.", None, Outcome::Cancelled)
+                words(502, "child_gone", "maybe", "The session ended during the call.", None, Outcome::Cancelled)
             }
             Cause::BadRevision => words(
                 502,
-                "bad_revision",
+                "bad_child_line",
                 "no",
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
                 Outcome::RpcError,
             ),
+        }
+    }
+
+    /// Under which reason it counts as a refusal, if it is one.
+    #[must_use]
+    pub fn refusal(self) -> Option<Refusal> {
+        match self {
+            Cause::Full => Some(Refusal::QueueFull),
+            Cause::Busy => Some(Refusal::Overload),
+            Cause::Memory => Some(Refusal::Memory),
+            Cause::Draining => Some(Refusal::Draining),
+            _ => None,
         }
     }
 
@@ -142,6 +158,7 @@ mod tests {
     fn says_what_happened_under_the_callers_id() {
         let id = Id::parse(Bytes::from_static(b"\"a\\\"b\"")).expect("id");
         let causes = [
+            Cause::Full,
             Cause::Busy,
             Cause::Memory,
             Cause::Draining,

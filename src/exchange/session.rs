@@ -24,7 +24,7 @@ use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::{Lost, Nonce, parse_event_id};
-use crate::telemetry::label::{Direction, Notice, Outcome, Refusal, SessionEnd, Start, StreamKind, Unmatched};
+use crate::telemetry::label::{Direction, Notice, Outcome, SessionEnd, Start, StreamKind, Unmatched};
 use crate::telemetry::{Client, ServerMetrics, SessionDigest, session_digest};
 use crate::upstream::conversation::Conversation;
 use crate::upstream::outbound::NotSent;
@@ -235,12 +235,15 @@ impl Session {
         let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
         if let Err(refused) = conversation.request(number, who, message) {
             let cause = match refused {
-                NotSent::Full => Cause::Busy,
+                NotSent::Full => Cause::Full,
                 NotSent::Memory => Cause::Memory,
                 NotSent::Closed => Cause::ChildGone { sent: false },
             };
             let call = self.state().calls.remove(&number);
             if let Some(call) = call {
+                if let Some(reason) = cause.refusal() {
+                    self.terms.metrics.refused(reason);
+                }
                 self.conclude(call, |id| cause.reply(id));
             }
         }
@@ -252,7 +255,10 @@ impl Session {
         if call.account.is_initialize()
             && let Some(trouble) = &mut reply.trouble
         {
+            // There is no session the status could be told in (and 5xx other than this is nothing a
+            // client would wait for).
             trouble.always = true;
+            trouble.status = 503;
         }
         call.account.answered(&reply);
         let delivered = call.post.answer(reply, || self.open_stream());
@@ -260,11 +266,15 @@ impl Session {
     }
 
     /// Answers a request without asking the child.
-    pub fn decline(&self, message: &Message, post: &Post, cause: Cause) {
+    pub fn decline(&self, message: &Message, post: &Post, mut account: Account, cause: Cause) {
         let Some(id) = message.id() else { return };
+        if let Some(reason) = cause.refusal() {
+            self.terms.metrics.refused(reason);
+        }
         let reply = cause.reply(&id);
-        self.terms.metrics.refused(Refusal::Overload);
-        post.answer(reply, || self.open_stream());
+        account.answered(&reply);
+        let delivered = post.answer(reply, || self.open_stream());
+        account.delivered(delivered, self);
     }
 
     /// Delivers an answer to what was no proper request.
@@ -378,6 +388,11 @@ impl Session {
             state.answered = Instant::now();
             state.active = state.answered;
             drop(state);
+            if let Some(conversation) = self.conversation.get()
+                && revision.has_batches()
+            {
+                conversation.allow_batches();
+            }
             self.terms.metrics.session_opened(revision.name());
             info!(
                 event = "session_open", server = %self.terms.server, session = %self.digest, principal = %self.principal,
@@ -526,7 +541,7 @@ impl Session {
                 .iter()
                 .filter(|(_, call)| {
                     if starting {
-                        now.saturating_duration_since(call.account.started()) >= start
+                        call.account.child_time() >= start
                     } else {
                         call.clock.is_over(now, &self.terms.timeouts)
                     }

@@ -16,6 +16,7 @@ use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
 use crate::http::body::Body;
 use crate::http::cors::{ENDPOINT_METHODS, answer_options, expose};
+use crate::http::forwarded::Proxies;
 use crate::http::guard::{Admitted, Guard};
 use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::page::Page;
@@ -67,6 +68,7 @@ pub struct Door {
     endpoints: HashMap<String, Endpoint>,
     prefix: String,
     listen: config::Listen,
+    proxies: Proxies,
     keys: Keys,
     cap: Option<usize>,
     pub(super) bounds: Bounds,
@@ -110,6 +112,7 @@ impl Door {
             guard: Guard::new(&parts.listen, limits.header_fields),
             endpoints,
             prefix,
+            proxies: Proxies::new(parts.listen.trusted_proxies.clone()),
             listen: parts.listen,
             keys: parts.keys,
             cap: parts.cap,
@@ -127,6 +130,7 @@ impl Door {
     /// Answers one request.
     pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
         let arrived = Instant::now();
+        let arrival = Arrival { peer: self.proxies.client(request.headers(), arrival.peer), ..arrival };
         let endpoint = self.find(request.uri().path()).cloned();
         let route =
             endpoint.as_ref().map_or_else(|| self.health_route(request.uri().path()), |endpoint| endpoint.route);
@@ -157,8 +161,13 @@ impl Door {
         self.endpoints.get(path).or_else(|| self.endpoints.get(path.strip_suffix('/')?))
     }
 
+    /// A path without the public prefix.
+    fn own<'p>(&self, path: &'p str) -> &'p str {
+        path.strip_prefix(&self.prefix).unwrap_or(path)
+    }
+
     fn health_route(&self, path: &str) -> Route {
-        if self.listen.health && matches!(path, "/livez" | "/readyz") { Route::Health } else { Route::Other }
+        if self.listen.health && matches!(self.own(path), "/livez" | "/readyz") { Route::Health } else { Route::Other }
     }
 
     async fn serve(
@@ -228,7 +237,7 @@ impl Door {
         }
         match *request.method() {
             Method::OPTIONS => Ok(answer_options(request.headers(), admitted, "GET, OPTIONS")),
-            Method::GET | Method::HEAD => Ok(super::admin::health(&self.readiness, request.uri().path())),
+            Method::GET | Method::HEAD => Ok(super::admin::health(&self.readiness, self.own(request.uri().path()))),
             _ => Err(Refused::Method("GET, OPTIONS")),
         }
     }

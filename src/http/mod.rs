@@ -6,6 +6,7 @@ pub mod body;
 pub mod cors;
 mod door;
 pub mod event_stream;
+mod forwarded;
 pub mod guard;
 mod legacy_sse;
 mod origin;

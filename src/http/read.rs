@@ -23,12 +23,16 @@ pub struct Bounds {
     pub budget: Arc<Budget>,
 }
 
+/// A body up to this size is read even when the budget is spent: a live session's call is refused
+/// under its own id, and a client's answer frees memory.
+const ALWAYS_READ: usize = 64 * 1024;
+
 /// A whole body, and the part of the budget it takes up.
 pub struct Read {
     /// Its bytes.
     pub bytes: Bytes,
     /// Given back with the message.
-    _reserved: Reserved,
+    _reserved: Option<Reserved>,
 }
 
 /// Reads a body. A length that is too large is refused before a byte is read; a body in one piece
@@ -42,7 +46,10 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
         return Err(Refused::TooLarge);
     }
     let expected = usize::try_from(announced.unwrap_or(0)).unwrap_or(0);
-    let mut reserved = bounds.budget.reserve(expected).ok_or(Refused::Memory)?;
+    let mut reserved = bounds.budget.reserve(expected);
+    if reserved.is_none() && expected > ALWAYS_READ {
+        return Err(Refused::Memory);
+    }
     let mut held = expected;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
@@ -53,7 +60,8 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
             return Err(Refused::TooLarge);
         }
         if length > held {
-            if !reserved.grow(length - held) {
+            let grown = reserved.as_mut().is_some_and(|reserved| reserved.grow(length - held));
+            if !grown && length > ALWAYS_READ {
                 return Err(Refused::Memory);
             }
             held = length;

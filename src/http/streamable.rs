@@ -109,7 +109,7 @@ impl Streamable<'_> {
             Reached::Total => Refused::Overload,
             Reached::Principal => Refused::PrincipalRequests,
         })?;
-        let account = Account::new(message, self.peer, self.arrived, permit);
+        let account = Account::new(message, self.peer, self.arrived, Some(permit));
         let opening = Opening { principal: self.caller.principal.clone(), cap: self.caller.sessions, account, only };
         self.server.open(opening, message, post).await.map_err(refusal_to_open)
     }
@@ -147,14 +147,19 @@ impl Streamable<'_> {
 
     /// Sends one request on its way, or answers it in its place.
     pub(super) fn submit(&self, session: &Arc<Session>, message: &Message, post: &Arc<Post>) {
-        if self.server.is_draining() {
-            session.decline(message, post, Cause::Draining);
-            return;
-        }
-        match self.permit() {
-            Ok(permit) => session.call(message, post, Account::new(message, self.peer, self.arrived, permit)),
-            Err(_reached) => session.decline(message, post, Cause::Busy),
-        }
+        let account = |permit| Account::new(message, self.peer, self.arrived, permit);
+        let budget = &self.door.bounds.budget;
+        let refused = if self.server.is_draining() {
+            Cause::Draining
+        } else if budget.used() >= budget.limit() {
+            Cause::Memory
+        } else {
+            match self.permit() {
+                Ok(permit) => return session.call(message, post, account(Some(permit))),
+                Err(_reached) => Cause::Busy,
+            }
+        };
+        session.decline(message, post, account(None), refused);
     }
 
     /// Waits for whatever decides the head.

@@ -1,7 +1,7 @@
 //! The dialogue with one child over its pipes: whose id is whose, and what came back for whom.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub struct Conversation {
     next_id: AtomicU64,
     inflight: Mutex<Inflight>,
     participant: Weak<dyn Participant>,
+    /// Whether a line may be a batch: only 2025-03-26 knew them.
+    batches: AtomicBool,
     /// The first line that was no message, for whoever explains a failed start.
     first_bad_line: OnceLock<String>,
     running: Mutex<Option<Running>>,
@@ -96,6 +98,7 @@ impl Conversation {
             next_id: AtomicU64::new(1),
             inflight: Mutex::default(),
             participant,
+            batches: AtomicBool::new(false),
             first_bad_line: OnceLock::new(),
             running: Mutex::new(None),
             terms,
@@ -116,6 +119,11 @@ impl Conversation {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// From now on a line may be a batch (2025-03-26 base protocol, Batching).
+    pub fn allow_batches(&self) {
+        self.batches.store(true, Ordering::Relaxed);
     }
 
     /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
@@ -220,6 +228,7 @@ impl Conversation {
         }
         let weak = Arc::downgrade(self);
         if let Some(running) = self.running().as_mut() {
+            while running.tasks.try_join_next().is_some() {}
             running.tasks.spawn(async move {
                 tokio::time::sleep(PING_WAIT).await;
                 if let Some(conversation) = weak.upgrade()
@@ -315,9 +324,9 @@ impl Conversation {
         }
     }
 
-    /// A child of 2025-03-26 may write batches (base protocol, Batching).
     fn take_batch(&self, text: &Bytes) {
-        let parts = Message::parse_batch(text, Author::Child).unwrap_or_default();
+        let allowed = self.batches.load(Ordering::Relaxed);
+        let parts = if allowed { Message::parse_batch(text, Author::Child).unwrap_or_default() } else { Vec::new() };
         if parts.iter().all(Result::is_err) {
             self.bad_line(BadLine::NotMessage, text);
             return;
