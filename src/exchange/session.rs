@@ -201,7 +201,8 @@ impl Session {
         matches!(self.state().phase, Phase::Answered | Phase::Live)
     }
 
-    /// Starts the handshake: `message` is the client's `initialize`.
+    /// Starts the handshake: `message` is the client's `initialize`. The child is asked for the same
+    /// revision, unless the gateway could not speak it even if the child agreed.
     pub fn start(
         self: &Arc<Self>,
         conversation: Arc<Conversation>,
@@ -212,7 +213,12 @@ impl Session {
         info!(event = "child_ready", server = %self.terms.server, session = %self.digest, child_pid = conversation.pid());
         // A session starts once, so the cell is empty.
         let _first = self.conversation.set(conversation);
-        self.call(message, post, account);
+        match message.string(message.fields().protocol_version) {
+            Some(asked) if Revision::named(asked.as_bytes()).is_none() => {
+                self.call(&message.asking_for(Revision::granted(asked.as_bytes())), post, account);
+            }
+            _ => self.call(message, post, account),
+        }
     }
 
     /// Sends a request to the child. Its answer, or an error in its place, goes to `post`.
@@ -420,10 +426,11 @@ impl Session {
         }
     }
 
-    /// Holds a request until the child knows that the client is initialized: clients send both at
+    /// Holds `request` until the child knows that the client is initialized: clients send both at
     /// once, on connections that may overtake each other.
-    pub async fn confirmed(&self) {
-        if *self.confirmed.borrow() {
+    pub async fn confirmed_for(&self, request: &Message) {
+        // A ping may come at any time (lifecycle, Initialization).
+        if request.method() == "ping" || *self.confirmed.borrow() {
             return;
         }
         let mut confirmed = self.confirmed.subscribe();

@@ -137,9 +137,7 @@ impl<'a> LegacySse<'a> {
             drop(self.streamable.accept(&session, message));
             return Ok(());
         }
-        if message.method() != "ping" {
-            session.confirmed().await;
-        }
+        session.confirmed_for(message).await;
         self.streamable.submit(&session, message, &post);
         Ok(())
     }

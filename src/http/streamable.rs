@@ -134,9 +134,7 @@ impl Streamable<'_> {
     }
 
     async fn call(&self, session: &Arc<Session>, message: &Message, form: Form) -> Response<Body> {
-        if message.method() != "ping" {
-            session.confirmed().await;
-        }
+        session.confirmed_for(message).await;
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let _lost = LostUnlessAnswered(Arc::clone(&post));
@@ -201,9 +199,6 @@ impl Streamable<'_> {
         }
         let Batch { good, faults } = Batch::read(text)?;
         let requests = good.iter().filter(|message| message.kind() == Kind::Request).count();
-        if requests > 0 {
-            session.confirmed().await;
-        }
         let owed = requests + faults.len();
         let (post, head) = Post::new(form, owed, true, false);
         let _lost = LostUnlessAnswered(Arc::clone(&post));
@@ -212,7 +207,11 @@ impl Streamable<'_> {
         }
         for message in &good {
             match message.kind() {
-                Kind::Request => self.submit(session, message, &post),
+                Kind::Request => {
+                    // After what stands before it, which may be `initialized` itself.
+                    session.confirmed_for(message).await;
+                    self.submit(session, message, &post);
+                }
                 _ => drop(self.accept(session, message)),
             }
         }
@@ -222,7 +221,11 @@ impl Streamable<'_> {
         if owed == 0 {
             return Ok(accepted_response());
         }
-        Ok(self.respond(head.await.ok(), false))
+        Ok(match head.await.ok() {
+            // An array however many there are: a batch is answered by a batch (JSON-RPC 2.0 section 6).
+            Some(Head::Json(replies)) => json_response(Body::from(array(replies))),
+            head => self.respond(head, false),
+        })
     }
 
     /// Opens the standalone stream, or continues one.
@@ -260,32 +263,26 @@ impl Streamable<'_> {
     }
 
     fn respond(&self, head: Option<Head>, resumable: bool) -> Response<Body> {
-        match head {
-            Some(Head::Stream(reader)) => self.stream(reader, resumable, None),
-            Some(Head::Json(replies)) => self.json(replies),
-            // The waiting side is only dropped unanswered when its session is torn down.
-            None => Refused::SessionUnknown.into_response(None),
-        }
+        let reply = match head {
+            Some(Head::Stream(reader)) => return self.stream(reader, resumable, None),
+            Some(Head::Json(replies)) => replies.into_iter().next(),
+            None => None,
+        };
+        // The waiting side is only dropped unanswered when its session is torn down.
+        reply.map_or_else(|| Refused::SessionUnknown.into_response(None), |reply| self.json(reply))
     }
 
-    /// One answer as it is, several as an array.
-    fn json(&self, replies: Vec<Reply>) -> Response<Body> {
+    /// The one answer of a single request, as it is.
+    fn json(&self, reply: Reply) -> Response<Body> {
         let strict = self.server.config().strict_status;
-        let single = if replies.len() == 1 { replies.first() } else { None };
-        let trouble = single.and_then(|reply| reply.trouble).filter(|trouble| strict || trouble.always);
-        let mut payloads = replies.into_iter().map(|reply| reply.payload);
-        let body = match (payloads.next(), payloads.len()) {
-            (Some(only), 0) => Body::from(only.into_pieces()),
-            (first, _) => Body::from(array(first.into_iter().chain(payloads))),
-        };
-        let mut response = Response::new(body);
+        let trouble = reply.trouble.filter(|trouble| strict || trouble.always);
+        let mut response = json_response(Body::from(reply.payload.into_pieces()));
         if let Some(trouble) = trouble {
             *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
             if matches!(trouble.status, 429 | 503) {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
         }
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
     }
 
@@ -356,13 +353,19 @@ impl Drop for LostUnlessAnswered {
     }
 }
 
-fn array(payloads: impl Iterator<Item = Payload>) -> Bytes {
+fn json_response(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn array(replies: Vec<Reply>) -> Bytes {
     let mut text = vec![b'['];
-    for payload in payloads {
+    for reply in replies {
         if text.len() > 1 {
             text.push(b',');
         }
-        for piece in payload.pieces() {
+        for piece in reply.payload.pieces() {
             text.extend_from_slice(piece);
         }
     }

@@ -7,6 +7,7 @@ use memchr::{memchr2, memchr2_iter};
 
 use crate::mcp::ids::{Id, parse_u64, push_u64};
 use crate::mcp::payload::Payload;
+use crate::mcp::revision::Revision;
 use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan};
 
 /// What a message is.
@@ -239,6 +240,18 @@ impl Message {
         out.extend_from_slice(b"}\n");
     }
 
+    /// The same `initialize`, asking for `revision`. Unchanged where it names none: that is for its reader to judge.
+    #[must_use]
+    pub fn asking_for(&self, revision: Revision) -> Message {
+        let Some(span) = self.fields.protocol_version else { return self.clone() };
+        let name = revision.name();
+        let mut text = BytesMut::with_capacity(self.text.len() + name.len());
+        text.extend_from_slice(&self.text[..span.start()]);
+        text.extend_from_slice(format!("\"{name}\"").as_bytes());
+        text.extend_from_slice(&self.text[span.end()..]);
+        Message::parse(text.freeze(), Author::Client).expect("a message stays one when a value is replaced by a string")
+    }
+
     fn write_method(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"method\":");
         out.extend_from_slice(self.fields.method.map_or(&b"\"\""[..], |method| method.of(&self.text)));
@@ -320,6 +333,7 @@ fn without_newlines(text: &Bytes) -> Bytes {
 mod tests {
     use super::{FaultKind, Kind, Message, recover_id};
     use crate::mcp::ids::Id;
+    use crate::mcp::revision::Revision;
     use crate::mcp::scan::Author;
     use bytes::Bytes;
 
@@ -375,6 +389,15 @@ mod tests {
         for (text, kind, id) in cases {
             assert_eq!(fault(text), (kind, id.map(<[u8]>::to_vec)), "{}", String::from_utf8_lossy(text));
         }
+    }
+
+    #[test]
+    fn asks_for_another_revision_and_nothing_else() {
+        let text =
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"x":1,"protocolVersion":"DRAFT","y":1.0}}"#;
+        assert_eq!(read(text).asking_for(Revision::LATEST).text(), &text.replace("DRAFT", "2025-11-25"));
+        let nameless = r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#;
+        assert_eq!(read(nameless).asking_for(Revision::LATEST).text(), nameless);
     }
 
     #[test]
