@@ -53,5 +53,10 @@ mod demo_server;
 mod fake_child;
 mod smoke;
 
+mod batch;
+mod corpus;
+mod negotiation;
+mod versions;
+
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
