@@ -82,6 +82,20 @@ impl Drop for Reserved {
     }
 }
 
+/// Makes the allocator give every large block back to the system as soon as it is freed.
+///
+/// Left alone, glibc raises its own bound to the largest block it ever saw freed, and from then on a
+/// few large results stay resident for good (mallopt(3), `M_MMAP_THRESHOLD`). To be called before
+/// the first of them; other allocators do as they do.
+pub fn return_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const LARGE_BLOCK: libc::c_int = 512 * 1024;
+        // SAFETY: sets a number in the allocator, under its own lock.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Budget;

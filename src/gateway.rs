@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use crate::auth::Keys;
-use crate::budget::Budget;
+use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
 use crate::config::Config;
 use crate::http::{AdminDoor, Door, DoorParts};
@@ -88,6 +88,7 @@ impl Gateway {
     /// # Errors
     /// See [`BuildError`].
     pub fn build(config: Config, log: AccessLog) -> Result<Gateway, BuildError> {
+        return_large_blocks();
         let descriptors = raise_descriptor_limit().soft;
         if let Err(error) = make_process_undumpable() {
             warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");

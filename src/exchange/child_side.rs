@@ -16,6 +16,7 @@ use crate::exchange::session::{Phase, Session, outcome_of};
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::payload::Payload;
+use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, SessionEnd, Start};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
@@ -77,6 +78,10 @@ impl Participant for Session {
 
     fn gone(&self, _gone: Gone) {
         self.end(SessionEnd::ChildGone);
+    }
+
+    fn takes_batches(&self) -> bool {
+        self.revision().is_some_and(Revision::has_batches)
     }
 
     fn congestion(&self) -> Option<watch::Receiver<bool>> {

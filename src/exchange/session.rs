@@ -394,11 +394,6 @@ impl Session {
             state.answered = Instant::now();
             state.active = state.answered;
             drop(state);
-            if let Some(conversation) = self.conversation.get()
-                && revision.has_batches()
-            {
-                conversation.allow_batches();
-            }
             self.terms.metrics.session_opened(revision.name());
             info!(
                 event = "session_open", server = %self.terms.server, session = %self.digest, principal = %self.principal,

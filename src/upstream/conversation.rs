@@ -1,9 +1,9 @@
 //! The dialogue with one child over its pipes: whose id is whose, and what came back for whom.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
@@ -17,12 +17,13 @@ use crate::config::Queue;
 use crate::mcp::ids::{Id, push_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, recover_id};
 use crate::mcp::scan::Author;
-use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
+use crate::telemetry::{ServerMetrics, stderr_text};
 use crate::upstream::Exit;
 use crate::upstream::lease::Lease;
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
+use crate::upstream::token_bucket::TokenBucket;
 use crate::upstream::{Line, LineSplitter};
 
 /// What a conversation is built with.
@@ -45,6 +46,12 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// A line that has not ended after this many times its limit ends the child.
 const RUNAWAY: usize = 4;
+
+/// Characters logged of a line that is no message.
+const BAD_LINE_CHARACTERS: usize = 256;
+
+/// Bad lines logged at once; from then on one a second. All are counted.
+const BAD_LINES_AT_ONCE: u32 = 20;
 
 /// How long a child that let a call time out may take to answer a ping.
 const PING_WAIT: Duration = Duration::from_secs(30);
@@ -72,10 +79,10 @@ pub struct Conversation {
     next_id: AtomicU64,
     inflight: Mutex<Inflight>,
     participant: Weak<dyn Participant>,
-    /// Whether a line may be a batch: only 2025-03-26 knew them.
-    batches: AtomicBool,
     /// The first line that was no message, for whoever explains a failed start.
     first_bad_line: OnceLock<String>,
+    /// A child that writes its log to stdout must not fill ours.
+    bad_lines_logged: Mutex<TokenBucket>,
     running: Mutex<Option<Running>>,
 }
 
@@ -98,8 +105,8 @@ impl Conversation {
             next_id: AtomicU64::new(1),
             inflight: Mutex::default(),
             participant,
-            batches: AtomicBool::new(false),
             first_bad_line: OnceLock::new(),
+            bad_lines_logged: Mutex::new(TokenBucket::new(1, BAD_LINES_AT_ONCE, Instant::now())),
             running: Mutex::new(None),
             terms,
         });
@@ -119,11 +126,6 @@ impl Conversation {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
-    }
-
-    /// From now on a line may be a batch (2025-03-26 base protocol, Batching).
-    pub fn allow_batches(&self) {
-        self.batches.store(true, Ordering::Relaxed);
     }
 
     /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
@@ -324,11 +326,17 @@ impl Conversation {
         }
     }
 
+    /// A child of 2025-03-26 may write batches (base protocol, Batching); for any other a batch is
+    /// no message, and ends the calls it answers.
     fn take_batch(&self, text: &Bytes) {
-        let allowed = self.batches.load(Ordering::Relaxed);
-        let parts = if allowed { Message::parse_batch(text, Author::Child).unwrap_or_default() } else { Vec::new() };
-        if parts.iter().all(Result::is_err) {
+        let parts = Message::parse_batch(text, Author::Child).unwrap_or_default();
+        let is_welcome = self.participant().is_some_and(|participant| participant.takes_batches());
+        if !is_welcome || parts.iter().all(Result::is_err) {
             self.bad_line(BadLine::NotMessage, text);
+            let answers = parts.iter().flatten().filter(|part| matches!(part.kind(), Kind::Result | Kind::Error));
+            for call in answers.filter_map(Message::numeric_id) {
+                self.fail(call, Loss::BadLine);
+            }
             return;
         }
         for part in parts {
@@ -434,8 +442,12 @@ impl Conversation {
 
     fn bad_line(&self, reason: BadLine, text: &[u8]) {
         self.terms.metrics.bad_line(reason);
-        let shown = String::from_utf8_lossy(&text[..text.len().min(256)]);
-        self.first_bad_line.get_or_init(|| shown.clone().into_owned());
+        let limit = &self.bad_lines_logged;
+        if !limit.lock().unwrap_or_else(PoisonError::into_inner).take(1, Instant::now()) {
+            return;
+        }
+        let shown = stderr_text(text, BAD_LINE_CHARACTERS);
+        self.first_bad_line.get_or_init(|| shown.clone());
         warn!(event = "child_bad_line", server = %self.terms.server, child_pid = self.pid, reason = reason.as_str(), line = %shown);
     }
 }

@@ -10,8 +10,8 @@ use rustix::process::WaitIdStatus;
 pub struct Exit {
     /// What the kernel said.
     pub ending: Ending,
-    /// The last lines the child wrote to stderr, oldest first: at most 20 of at most 512 bytes.
-    /// Raw text of the child, for the operator only.
+    /// The last lines the child wrote to stderr, oldest first: at most 20 of at most 512
+    /// characters. Text of the child, secrets masked, for the operator only.
     pub stderr: Arc<[String]>,
 }
 

@@ -106,6 +106,8 @@ impl Outbound {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 Err(_) => {
                     state.closed = true;
+                    // The writer sleeps while nothing is queued; its end is how the owner learns.
+                    self.wake.notify_one();
                     return Err(NotSent::Closed);
                 }
             };

@@ -62,6 +62,9 @@ pub trait Participant: Send + Sync {
     /// The child is gone. Every request in flight has been answered before.
     fn gone(&self, gone: Gone);
 
+    /// Whether the negotiated revision lets the child write batches.
+    fn takes_batches(&self) -> bool;
+
     /// Set while a reader of this participant is so far behind that its own child must wait.
     fn congestion(&self) -> Option<watch::Receiver<bool>>;
 }

@@ -107,6 +107,11 @@ impl Participant for Scout {
 
     fn gone(&self, _gone: Gone) {}
 
+    fn takes_batches(&self) -> bool {
+        // What it learns is the same however the child wraps it.
+        true
+    }
+
     fn congestion(&self) -> Option<watch::Receiver<bool>> {
         None
     }

@@ -11,11 +11,14 @@ use tokio::net::unix::pipe;
 
 use super::command::StderrCount;
 use super::token_bucket::TokenBucket;
+use crate::telemetry::stderr_text;
 
 /// Lines kept for the report of a child's end.
 const KEPT_LINES: usize = 20;
-/// Bytes kept and logged of one line.
-const LINE_BYTES: usize = 512;
+/// Characters kept and logged of one line.
+const LINE_CHARACTERS: usize = 512;
+/// Bytes taken of one line: what is shown of it, with room to see whole secrets that are masked.
+const LINE_BYTES: usize = 8 * 1024;
 /// Bytes of lines logged per second, and at once.
 const LOGGED_PER_SECOND: u32 = 8 * 1024;
 const LOGGED_AT_ONCE: u32 = 64 * 1024;
@@ -29,7 +32,8 @@ const DRAINED_BYTES: usize = 1024 * 1024;
 pub struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
 impl LastLines {
-    /// The lines so far, oldest first: at most 20 of at most 512 bytes. Raw text of the child.
+    /// The lines so far, oldest first: at most 20 of at most 512 characters. Text
+    /// of the child, secrets masked.
     #[must_use]
     pub fn snapshot(&self) -> Arc<[String]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
@@ -149,8 +153,7 @@ impl Stderr {
     }
 
     fn end_line(&mut self) {
-        let line = without_torn_character(self.line.strip_suffix(b"\r").unwrap_or(&self.line));
-        let line = String::from_utf8_lossy(line);
+        let line = stderr_text(self.line.strip_suffix(b"\r").unwrap_or(&self.line), LINE_CHARACTERS);
         self.last.push(&line);
         self.log.write(&line, Instant::now());
         self.line.clear();
@@ -185,17 +188,9 @@ impl Log {
     }
 }
 
-/// Leaves out a character that the cut went through.
-fn without_torn_character(line: &[u8]) -> &[u8] {
-    match std::str::from_utf8(line) {
-        Err(error) if error.error_len().is_none() => &line[..error.valid_up_to()],
-        _ => line,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{LINE_BYTES, LOGGED_AT_ONCE, Stderr};
+    use super::{LINE_BYTES, LINE_CHARACTERS, LOGGED_AT_ONCE, Stderr};
     use rustix::process::Pid;
     use std::collections::BTreeMap;
     use std::fmt;
@@ -277,10 +272,19 @@ mod tests {
 
     #[test]
     fn lines_are_logged_one_by_one_and_cut() {
-        let text = format!("one\r\n\n{}\u{e9}{}\nend", "a".repeat(LINE_BYTES - 1), "b".repeat(9));
-        let cut = "a".repeat(LINE_BYTES - 1);
-        let lines = ["one", "", &cut, "end"].map(|line| pair("child_stderr", line));
-        assert_eq!(logged(text.as_bytes()), lines, "the cut character is left out");
+        let long = "a".repeat(LINE_CHARACTERS - 1);
+        let text = format!("one\r\n\n{long}\u{e9}{}\nend", "b".repeat(9));
+        let lines = ["one", "", &format!("{long}\u{e9}"), "end"].map(|line| pair("child_stderr", line));
+        assert_eq!(logged(text.as_bytes()), lines);
+    }
+
+    #[test]
+    fn secrets_are_masked_wherever_the_line_is_cut() {
+        for before in [0, LINE_CHARACTERS - 10, LINE_BYTES - 20] {
+            let text = format!("{} token=hunter2hunter2\n", "a".repeat(before));
+            let events = logged(text.as_bytes());
+            assert!(events.iter().all(|(_, line)| !line.contains("hunt")), "{before}: {events:?}");
+        }
     }
 
     #[test]
