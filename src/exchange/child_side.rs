@@ -1,21 +1,22 @@
 //! What a session does with what its child sends.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::watch;
 
 use crate::exchange::ask::Via;
 use crate::exchange::call::Call;
 use crate::exchange::handshake::settled_revision;
 use crate::exchange::in_band::Cause;
-use crate::exchange::post::{Delivered, Post, Reply};
+use crate::exchange::post::{Post, Reply};
+use crate::exchange::stream::Stream;
 use crate::exchange::route::{Candidate, Matter, Target, choose};
 use crate::exchange::session::{Phase, Session, outcome_of};
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
-use crate::mcp::payload::Payload;
+use crate::mcp::payload::Spliced;
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, SessionEnd, Start};
@@ -72,7 +73,14 @@ impl Participant for Session {
         let payload = message.unchanged();
         match self.target(Matter::Notification, &message) {
             Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}
-            _ => self.standalone.push(EventKind::Notification, &payload),
+            _ => self.push_standalone(EventKind::Notification, &payload),
+        }
+    }
+
+    fn settle(&self) {
+        let quiet = self.quiet().take();
+        if let Some(stream) = quiet {
+            stream.announce();
         }
     }
 
@@ -164,8 +172,36 @@ impl Session {
     }
 
     /// Sends something on a POST's stream, which it becomes if it is none yet.
-    fn push(&self, post: &Post, kind: EventKind, payload: &Payload) -> bool {
-        post.promote(|| self.open_stream()) && post.push(kind, payload) == Delivered::Stream
+    fn push(&self, post: &Post, kind: EventKind, message: &Spliced<'_>) -> bool {
+        let stream = post.push_quietly(kind, message, || self.open_stream());
+        let delivered = stream.is_some();
+        if let Some(stream) = stream {
+            self.announce_later(stream);
+        }
+        delivered
+    }
+
+    fn push_standalone(&self, kind: EventKind, message: &Spliced<'_>) {
+        self.standalone.push_quietly(kind, message);
+        self.announce_later(Arc::clone(&self.standalone));
+    }
+
+    /// Remembers the one stream that is to be told; another one that was is told now.
+    fn announce_later(&self, stream: Arc<Stream>) {
+        let before = {
+            let mut quiet = self.quiet();
+            if quiet.as_ref().is_some_and(|quiet| Arc::ptr_eq(quiet, &stream)) {
+                return;
+            }
+            quiet.replace(stream)
+        };
+        if let Some(before) = before {
+            before.announce();
+        }
+    }
+
+    fn quiet(&self) -> MutexGuard<'_, Option<Arc<Stream>>> {
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes a request of the child's to its client, or answers it where nobody can.
@@ -188,7 +224,7 @@ impl Session {
         let payload = message.unchanged();
         match target {
             Target::Post((_, post)) if self.push(&post, EventKind::Request, &payload) => {}
-            _ => self.standalone.push(EventKind::Request, &payload),
+            _ => self.push_standalone(EventKind::Request, &payload),
         }
     }
 
@@ -214,14 +250,14 @@ impl Session {
     }
 
     /// Sends something the way a request went before.
-    fn send_via(&self, via: &Via, kind: EventKind, payload: &Payload) {
+    fn send_via(&self, via: &Via, kind: EventKind, payload: &Spliced<'_>) {
         let post = match via {
             Via::Post(number) => self.state().calls.get(number).map(|call| Arc::clone(&call.post)),
             Via::Standalone => None,
         };
         match post {
             Some(post) if self.push(&post, kind, payload) => {}
-            _ => self.standalone.push(kind, payload),
+            _ => self.push_standalone(kind, payload),
         }
     }
 
@@ -242,8 +278,10 @@ impl Session {
                 conversation.refuse(&ask.id, TIMED_OUT, "the client did not answer in time");
             }
             self.accounts().asked(&ask, self, now.duration_since(ask.since), Outcome::Timeout);
-            self.send_via(&ask.via, EventKind::Notification, &withdrawal(&ask.id));
+            let withdrawal = withdrawal(&ask.id);
+            self.send_via(&ask.via, EventKind::Notification, &Spliced::unchanged(&withdrawal));
         }
+        self.settle();
     }
 
     /// The way for a message of the child's own. The POSTs are looked at outside the session's lock.
@@ -276,10 +314,10 @@ impl Session {
     }
 }
 
-fn withdrawal(id: &Id) -> Payload {
+fn withdrawal(id: &Id) -> Bytes {
     let mut text = BytesMut::with_capacity(128);
     text.put_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":");
     text.put_slice(id.raw());
     text.put_slice(b",\"reason\":\"timed out\"}}");
-    Payload::whole(text.freeze())
+    text.freeze()
 }

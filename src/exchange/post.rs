@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::exchange::stream::{Reader, Stream};
-use crate::mcp::payload::Payload;
+use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::Outcome;
 
@@ -141,7 +141,13 @@ impl Post {
 
     /// Turns a waiting POST into a stream; `false` if it is none and cannot become one.
     pub fn promote(&self, open: impl FnOnce() -> Arc<Stream>) -> bool {
-        let mut inner = self.inner();
+        self.become_stream(&mut self.inner(), open)
+    }
+
+    fn become_stream(&self, inner: &mut Inner, open: impl FnOnce() -> Arc<Stream>) -> bool {
+        if matches!(inner.state, State::Streaming(_) | State::Shared(_)) {
+            return true;
+        }
         match std::mem::replace(&mut inner.state, State::Lost) {
             State::Waiting { head, replies } if self.form != Form::Json && !head.is_closed() => {
                 debug_assert!(replies.is_empty(), "a POST that can be a stream collects no answers");
@@ -156,21 +162,30 @@ impl Post {
                 false
             }
             other => {
-                let streaming = matches!(other, State::Streaming(_) | State::Shared(_));
                 inner.state = other;
-                streaming
+                false
             }
         }
     }
 
-    /// Sends something beside the answers. The caller promoted the POST before.
-    pub fn push(&self, kind: EventKind, message: &Payload) -> Delivered {
-        match &self.inner().state {
+    /// Appends something beside the answers to the stream this POST is or becomes, and gives the
+    /// stream, which must be told. `None` if there is no way to the client here.
+    pub fn push_quietly(
+        &self,
+        kind: EventKind,
+        message: &Spliced<'_>,
+        open: impl FnOnce() -> Arc<Stream>,
+    ) -> Option<Arc<Stream>> {
+        let mut inner = self.inner();
+        if !self.become_stream(&mut inner, open) {
+            return None;
+        }
+        match &inner.state {
             State::Streaming(stream) | State::Shared(stream) => {
-                stream.push(kind, message);
-                Delivered::Stream
+                stream.push_quietly(kind, message);
+                Some(Arc::clone(stream))
             }
-            _ => Delivered::Lost,
+            State::Waiting { .. } | State::Lost | State::Done => None,
         }
     }
 

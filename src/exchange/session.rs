@@ -85,6 +85,8 @@ pub struct Session {
     pub(super) standalone: Arc<Stream>,
     /// The standalone stream carries the answers too.
     one_stream: bool,
+    /// The stream that was appended to and not told yet.
+    pub(super) quiet: Mutex<Option<Arc<Stream>>>,
     confirmed: watch::Sender<bool>,
     opened: Instant,
     pub(super) state: Mutex<State>,
@@ -129,6 +131,7 @@ impl Session {
             congestion,
             standalone,
             one_stream,
+            quiet: Mutex::default(),
             confirmed: watch::Sender::new(false),
             opened: now,
             state: Mutex::new(State {
@@ -419,6 +422,7 @@ impl Session {
         for message in early {
             self.ask(message);
         }
+        self.settle();
     }
 
     /// Holds `request` until the child knows that the client is initialized: clients send both at

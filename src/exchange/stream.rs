@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::exchange::congestion::Congestion;
 use crate::exchange::ledger::{Holding, Ledger};
-use crate::mcp::payload::Payload;
+use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::stream_log::{Bounds, EventKind, Framing, Lost, Next, Nonce, StreamLog, priming_event};
 use crate::telemetry::label::{Eviction, StreamCut, StreamKind};
 use crate::telemetry::{ServerMetrics, StreamGauge};
@@ -52,11 +52,11 @@ pub struct Stream {
     state: Mutex<State>,
 }
 
-/// What a reader gets.
-#[derive(Debug)]
-pub enum Event {
-    /// Bytes of whole events.
-    Bytes(Payload),
+/// What came of a look into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Something was handed out, or may be at the next look.
+    More,
     /// The stream ended.
     End,
     /// Somebody else reads the stream now.
@@ -64,6 +64,18 @@ pub enum Event {
     /// Events are missing; the client must find out by resuming.
     Gap,
 }
+
+/// Where a reader puts what it is handed: small events joined, long ones as they are.
+#[derive(Debug, Default)]
+pub struct Frames {
+    /// Small events, one behind the other.
+    pub joined: BytesMut,
+    /// What follows them: the pieces of one long event.
+    pub long: Option<Payload>,
+}
+
+/// Events above this are not copied to join them.
+const COPY_BELOW: usize = 16 * 1024;
 
 impl Stream {
     /// An empty stream.
@@ -105,6 +117,17 @@ impl Stream {
     /// Appends an event and wakes the reader.
     pub fn push(&self, kind: EventKind, message: &Payload) {
         self.change(|state| state.log.push(kind, message));
+    }
+
+    /// Appends an event without telling anybody; [`Stream::announce`] must follow. A child that
+    /// writes many lines at once wakes the reader once.
+    pub fn push_quietly(&self, kind: EventKind, message: &Spliced<'_>) {
+        self.state().log.push_spliced(kind, message);
+    }
+
+    /// Wakes the reader for what was appended quietly.
+    pub fn announce(&self) {
+        self.change(|_state| {});
     }
 
     /// Marks that nothing follows.
@@ -252,32 +275,45 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What comes next. Level-triggered: the log is compared with the cursor under the same lock
-    /// that appends, so no wake-up can be missed.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+    /// Takes what there is, about `most` bytes of it. Level-triggered: the log is compared with the
+    /// cursor under the same lock that appends, so no wake-up can be missed.
+    pub fn poll_take(&mut self, context: &mut Context<'_>, most: usize, frames: &mut Frames) -> Poll<Look> {
         if let Some(prelude) = self.prelude.take() {
-            return Poll::Ready(Event::Bytes(Payload::whole(prelude)));
+            frames.joined.extend_from_slice(&prelude);
         }
         let mut state = self.stream.state();
         if state.epoch != self.epoch {
-            return Poll::Ready(Event::TakenOver);
+            return Poll::Ready(Look::TakenOver);
         }
-        match state.log.read(self.cursor) {
-            Next::Event(frame) => {
-                self.cursor += 1;
-                self.events += 1;
-                self.stream.settle(&mut state);
-                Poll::Ready(Event::Bytes(frame))
+        let before = self.cursor;
+        let look = loop {
+            if frames.joined.len() >= most {
+                break Poll::Ready(Look::More);
             }
-            Next::End => Poll::Ready(Event::End),
-            Next::Gap => Poll::Ready(Event::Gap),
-            Next::Pending => {
-                if let Some(slot) = state.reader.as_mut() {
-                    slot.waker = Some(context.waker().clone());
+            match state.log.read(self.cursor) {
+                Next::Event(frame) => {
+                    self.cursor += 1;
+                    if frame.len() >= COPY_BELOW {
+                        frames.long = Some(frame);
+                        break Poll::Ready(Look::More);
+                    }
+                    frame.pieces().iter().for_each(|piece| frames.joined.extend_from_slice(piece));
                 }
-                Poll::Pending
+                Next::End => break Poll::Ready(Look::End),
+                Next::Gap => break Poll::Ready(Look::Gap),
+                Next::Pending => {
+                    if let Some(slot) = state.reader.as_mut() {
+                        slot.waker = Some(context.waker().clone());
+                    }
+                    break if frames.joined.is_empty() { Poll::Pending } else { Poll::Ready(Look::More) };
+                }
             }
+        };
+        if self.cursor > before {
+            self.events += self.cursor - before;
+            self.stream.settle(&mut state);
         }
+        look
     }
 
     /// Events handed out so far.

@@ -4,20 +4,18 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::config::Streams;
-use crate::exchange::stream::{Event, Reader};
+use crate::exchange::stream::{Frames, Look, Reader};
 use crate::http::sse::{COMMENT, retry};
+use crate::mcp::payload::Payload;
 use crate::telemetry::label::StreamCut;
 
 /// Bytes of one body frame: small events are joined up to it, long ones cut by it, so that the
 /// connection can be timed and cut between them.
 const FRAME_BYTES: usize = 64 * 1024;
-
-/// Events above this are not copied to join them.
-const COPY_BELOW: usize = 16 * 1024;
 
 /// Something that must end when the connection does.
 pub type Tied = Box<dyn Send + Sync>;
@@ -27,7 +25,7 @@ pub struct EventStream {
     reader: Reader,
     timing: Timing,
     ready: VecDeque<Bytes>,
-    joined: BytesMut,
+    frames: Frames,
     begun: bool,
     over: bool,
     _tied: Option<Tied>,
@@ -53,7 +51,7 @@ impl EventStream {
             reader,
             timing: Timing { config, resumable, opened: now, last_sent: now, timer },
             ready: VecDeque::new(),
-            joined: BytesMut::new(),
+            frames: Frames::default(),
             begun: false,
             over: false,
             _tied: tied,
@@ -82,44 +80,22 @@ impl EventStream {
         if self.over { Poll::Ready(None) } else { self.poll_timer(context) }
     }
 
-    /// Takes what the log has, up to one frame.
+    /// Takes what the log has, up to one frame and one long event.
     fn fill(&mut self, context: &mut Context<'_>) {
-        while self.joined.len() < FRAME_BYTES {
-            let Poll::Ready(event) = self.reader.poll_next(context) else { break };
-            match event {
-                Event::Bytes(payload) if payload.len() < COPY_BELOW => {
-                    for piece in payload.pieces() {
-                        self.joined.extend_from_slice(piece);
-                    }
-                }
-                Event::Bytes(payload) => {
-                    self.flush();
-                    for mut piece in payload.into_pieces() {
-                        while !piece.is_empty() {
-                            let rest = piece.split_off(piece.len().min(FRAME_BYTES));
-                            self.ready.push_back(std::mem::replace(&mut piece, rest));
-                        }
-                    }
-                    return;
-                }
-                Event::End | Event::Gap => {
-                    self.over = true;
-                    break;
-                }
-                Event::TakenOver => {
-                    self.reader.cut(StreamCut::Takeover);
-                    self.over = true;
-                    break;
-                }
+        let Poll::Ready(look) = self.reader.poll_take(context, FRAME_BYTES, &mut self.frames) else { return };
+        if !self.frames.joined.is_empty() {
+            self.ready.push_back(self.frames.joined.split().freeze());
+        }
+        for mut piece in self.frames.long.take().map(Payload::into_pieces).into_iter().flatten() {
+            while !piece.is_empty() {
+                let rest = piece.split_off(piece.len().min(FRAME_BYTES));
+                self.ready.push_back(std::mem::replace(&mut piece, rest));
             }
         }
-        self.flush();
-    }
-
-    fn flush(&mut self) {
-        if !self.joined.is_empty() {
-            self.ready.push_back(self.joined.split().freeze());
+        if look == Look::TakenOver {
+            self.reader.cut(StreamCut::Takeover);
         }
+        self.over = look != Look::More;
     }
 
     /// Nothing to send: a first byte at once, comments in pauses, a polite end at the age limit.

@@ -1,6 +1,6 @@
 //! JSON-RPC ids and progress tokens: raw spelling kept, compared by type and value.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 
 /// Characters a string id may have, quotes not counted, and digits an integer may have.
 pub const MAX_ID: usize = 256;
@@ -71,7 +71,7 @@ pub fn parse_u64(raw: &[u8]) -> Option<u64> {
 }
 
 /// Appends a decimal number.
-pub fn push_u64(out: &mut Vec<u8>, value: u64) {
+pub fn put_u64(out: &mut impl BufMut, value: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     let mut rest = value;
@@ -83,12 +83,12 @@ pub fn push_u64(out: &mut Vec<u8>, value: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    out.put_slice(&digits[at..]);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Id, parse_u64, push_u64};
+    use super::{Id, parse_u64, put_u64};
     use bytes::Bytes;
 
     fn id(raw: &str) -> Option<Id> {
@@ -129,7 +129,7 @@ mod tests {
     fn numbers_round_trip() {
         for value in [0, 7, 10, 999, u64::MAX] {
             let mut out = Vec::new();
-            push_u64(&mut out, value);
+            put_u64(&mut out, value);
             assert_eq!(out, value.to_string().as_bytes());
             assert_eq!(parse_u64(&out), Some(value));
         }

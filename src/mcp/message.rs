@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr2, memchr2_iter};
 
-use crate::mcp::ids::{Id, parse_u64, push_u64};
-use crate::mcp::payload::Payload;
+use crate::mcp::ids::{Id, parse_u64, put_u64};
+use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan};
 
@@ -192,14 +192,14 @@ impl Message {
     /// protocol knows gets through; `params` passes as it is, but for its progress token.
     pub fn write_request(&self, id: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-        push_u64(out, id);
+        put_u64(out, id);
         self.write_method(out);
         if let Some(params) = self.fields.params {
             out.extend_from_slice(b",\"params\":");
             match self.fields.token.filter(|_| self.id_at(self.fields.token).is_some()) {
                 Some(token) => {
                     out.extend_from_slice(&self.text[params.start()..token.start()]);
-                    push_u64(out, id);
+                    put_u64(out, id);
                     out.extend_from_slice(&self.text[token.end()..params.end()]);
                 }
                 None => out.extend_from_slice(params.of(&self.text)),
@@ -218,7 +218,7 @@ impl Message {
             match (request_id, self.fields.request_id) {
                 (Some(id), Some(span)) => {
                     out.extend_from_slice(&self.text[params.start()..span.start()]);
-                    push_u64(out, id);
+                    put_u64(out, id);
                     out.extend_from_slice(&self.text[span.end()..params.end()]);
                 }
                 _ => out.extend_from_slice(params.of(&self.text)),
@@ -260,26 +260,25 @@ impl Message {
     /// The text with its id replaced: a child's answer under the id its owner knows.
     #[must_use]
     pub fn with_id(&self, id: &Id) -> Payload {
-        self.with(self.fields.id, id.raw())
+        match self.fields.id {
+            Some(span) => Payload::replaced(&self.text, span.start(), span.end(), id.raw()),
+            None => Payload::whole(self.text.clone()),
+        }
     }
 
     /// The text with `params.progressToken` replaced.
     #[must_use]
-    pub fn with_progress_of(&self, token: &Id) -> Payload {
-        self.with(self.fields.progress_of, token.raw())
+    pub fn with_progress_of<'a>(&'a self, token: &'a Id) -> Spliced<'a> {
+        match self.fields.progress_of {
+            Some(span) => Spliced::replaced(&self.text, span.start(), span.end(), token.raw()),
+            None => Spliced::unchanged(&self.text),
+        }
     }
 
     /// The text as it is.
     #[must_use]
-    pub fn unchanged(&self) -> Payload {
-        Payload::whole(self.text.clone())
-    }
-
-    fn with(&self, span: Option<Span>, bytes: &[u8]) -> Payload {
-        match span {
-            Some(span) => Payload::replaced(&self.text, span.start(), span.end(), bytes),
-            None => self.unchanged(),
-        }
+    pub fn unchanged(&self) -> Spliced<'_> {
+        Spliced::unchanged(&self.text)
     }
 }
 

@@ -5,6 +5,54 @@ use bytes::{Bytes, BytesMut};
 /// Below this many bytes one copy is cheaper than carrying pieces around.
 const COPY_BELOW: usize = 16 * 1024;
 
+/// A text in which one part is to be replaced; nothing is copied yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Spliced<'a> {
+    text: &'a Bytes,
+    start: usize,
+    end: usize,
+    with: &'a [u8],
+}
+
+impl<'a> Spliced<'a> {
+    /// `text` as it is.
+    #[must_use]
+    pub fn unchanged(text: &'a Bytes) -> Spliced<'a> {
+        Spliced { text, start: text.len(), end: text.len(), with: &[] }
+    }
+
+    /// `text` with the bytes from `start` to `end` replaced.
+    #[must_use]
+    pub fn replaced(text: &'a Bytes, start: usize, end: usize, with: &'a [u8]) -> Spliced<'a> {
+        Spliced { text, start, end, with }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.text.len() - (self.end - self.start) + self.with.len()
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the whole text.
+    pub fn put(&self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.text[..self.start]);
+        out.extend_from_slice(self.with);
+        out.extend_from_slice(&self.text[self.end..]);
+    }
+
+    /// The same as a message of its own.
+    #[must_use]
+    pub fn to_payload(&self) -> Payload {
+        Payload::replaced(self.text, self.start, self.end, self.with)
+    }
+}
+
 /// One message in up to three pieces. Long texts are never copied to change an id.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {

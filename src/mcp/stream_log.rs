@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::mcp::payload::Payload;
+use crate::mcp::payload::{Payload, Spliced};
 
 /// What an event is; it decides what may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ struct Event {
 pub struct StreamLog {
     nonce: Nonce,
     framing: Framing,
+    /// Room for small events to come.
+    block: BytesMut,
     events: VecDeque<Event>,
     /// Position of the first kept event.
     first: u64,
@@ -120,9 +122,7 @@ fn put_id(out: &mut BytesMut, nonce: Nonce, position: u64) {
     out.put_slice(b"id: ");
     out.put_slice(nonce.as_bytes());
     out.put_u8(b'.');
-    let mut digits = Vec::with_capacity(20);
-    crate::mcp::ids::push_u64(&mut digits, position);
-    out.put_slice(&digits);
+    crate::mcp::ids::put_u64(out, position);
     out.put_u8(b'\n');
 }
 
@@ -138,23 +138,18 @@ pub enum Framing {
     Plain,
 }
 
-/// Encodes one event. The message holds no raw CR or LF, so it is one `data` line.
-fn encode(framing: Framing, nonce: Nonce, position: u64, message: &Payload) -> Payload {
-    let size = message.len();
-    let mut head = BytesMut::with_capacity(if size < COPY_BELOW { size + 64 } else { 64 });
+/// Bytes that are set aside at once for the small events that follow; they share the memory.
+const BLOCK_BYTES: usize = 8 * 1024;
+
+/// Bytes an event has around its message at most.
+const FRAMING_BYTES: usize = 64;
+
+fn put_head(out: &mut BytesMut, framing: Framing, nonce: Nonce, position: u64) {
     match framing {
-        Framing::Resumable => put_id(&mut head, nonce, position),
-        Framing::Plain => head.put_slice(b"event: message\n"),
+        Framing::Resumable => put_id(out, nonce, position),
+        Framing::Plain => out.put_slice(b"event: message\n"),
     }
-    head.put_slice(b"data: ");
-    if size < COPY_BELOW {
-        for piece in message.pieces() {
-            head.put_slice(piece);
-        }
-        head.put_slice(b"\n\n");
-        return Payload::whole(head.freeze());
-    }
-    Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n"))
+    out.put_slice(b"data: ");
 }
 
 impl StreamLog {
@@ -164,6 +159,7 @@ impl StreamLog {
         StreamLog {
             nonce,
             framing,
+            block: BytesMut::new(),
             events: VecDeque::new(),
             first: 1,
             written: 1,
@@ -232,9 +228,44 @@ impl StreamLog {
         self.first + self.events.len() as u64
     }
 
-    /// Appends an event.
+    /// Appends an event. The message holds no raw CR or LF, so it is one `data` line.
     pub fn push(&mut self, kind: EventKind, message: &Payload) {
-        let frame = encode(self.framing, self.nonce, self.next(), message);
+        if message.len() < COPY_BELOW {
+            self.push_small(kind, message.len(), |block| {
+                message.pieces().iter().for_each(|piece| block.put_slice(piece));
+            });
+            return;
+        }
+        let mut head = BytesMut::with_capacity(FRAMING_BYTES);
+        put_head(&mut head, self.framing, self.nonce, self.next());
+        self.keep(kind, Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n")));
+    }
+
+    /// Appends an event whose message is spliced on the way.
+    pub fn push_spliced(&mut self, kind: EventKind, message: &Spliced<'_>) {
+        if message.len() < COPY_BELOW {
+            self.push_small(kind, message.len(), |block| message.put(block));
+        } else {
+            self.push(kind, &message.to_payload());
+        }
+    }
+
+    /// Small events are written one behind the other into blocks, which spares them an allocation each.
+    fn push_small(&mut self, kind: EventKind, length: usize, put: impl FnOnce(&mut BytesMut)) {
+        let needed = length + FRAMING_BYTES;
+        if self.block.capacity() < needed {
+            // The first block of a log is only as large as its first event.
+            let ahead = if self.events.is_empty() { needed } else { BLOCK_BYTES.max(needed) };
+            self.block = BytesMut::with_capacity(ahead);
+        }
+        put_head(&mut self.block, self.framing, self.nonce, self.first + self.events.len() as u64);
+        put(&mut self.block);
+        self.block.put_slice(b"\n\n");
+        let frame = self.block.split().freeze();
+        self.keep(kind, Payload::whole(frame));
+    }
+
+    fn keep(&mut self, kind: EventKind, frame: Payload) {
         let size = frame.len();
         self.events.push_back(Event { kind, frame, size });
         self.bytes += size;

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::budget::Budget;
 use crate::config::Queue;
-use crate::mcp::ids::{Id, push_u64};
+use crate::mcp::ids::{Id, put_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, recover_id};
 use crate::mcp::scan::Author;
 use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
@@ -140,14 +140,15 @@ impl Conversation {
     /// When it was not sent; then there is no answer, and the child saw nothing.
     pub fn request(&self, call: u64, who: Arc<dyn Participant>, message: &Message) -> Result<(), NotSent> {
         let token = message.id_at(message.fields().token);
-        {
+        let alone = {
             let mut inflight = self.inflight();
             if inflight.gone.is_some() {
                 return Err(NotSent::Closed);
             }
             inflight.calls.insert(call, Waiting { who, token });
-        }
-        let sent = self.outbound.send(Sender::Client, Some(call), |line| message.write_request(call, line));
+            inflight.calls.len() == 1
+        };
+        let sent = self.outbound.send(Sender::Client, Some(call), alone, |line| message.write_request(call, line));
         // If the child went in between, the call is answered by `end` and counts as sent.
         if sent.is_err() && self.inflight().calls.remove(&call).is_none() {
             return Ok(());
@@ -160,7 +161,7 @@ impl Conversation {
     /// # Errors
     /// When it was not sent.
     pub fn notify(&self, message: &Message) -> Result<(), NotSent> {
-        self.outbound.send(Sender::Client, None, |line| message.write_notification(None, line))
+        self.outbound.send(Sender::Client, None, true, |line| message.write_notification(None, line))
     }
 
     /// Passes a client's answer to a request of the child's on.
@@ -168,7 +169,7 @@ impl Conversation {
     /// # Errors
     /// When it was not sent; the child then got an error for it, or will never read again.
     pub fn respond(&self, id: &Id, message: &Message) -> Result<(), NotSent> {
-        let sent = self.outbound.send(Sender::Client, None, |line| message.write_response(id, line));
+        let sent = self.outbound.send(Sender::Client, None, true, |line| message.write_response(id, line));
         if sent.is_err() {
             self.refuse(id, -32603, "the client's answer could not be queued");
         }
@@ -177,7 +178,7 @@ impl Conversation {
 
     /// Answers a request of the child's with an error. `text` is ours and needs no escaping.
     pub fn refuse(&self, id: &Id, code: i32, text: &'static str) {
-        let _closed = self.outbound.send(Sender::Gateway, None, |line| {
+        let _closed = self.outbound.send(Sender::Gateway, None, true, |line| {
             line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
             line.extend_from_slice(id.raw());
             line.extend_from_slice(format!(",\"error\":{{\"code\":{code},\"message\":\"{text}\"}}}}\n").as_bytes());
@@ -186,7 +187,7 @@ impl Conversation {
 
     /// Sends `notifications/initialized`.
     pub fn confirm_initialized(&self) {
-        let _closed = self.outbound.send(Sender::Gateway, None, |line| {
+        let _closed = self.outbound.send(Sender::Gateway, None, true, |line| {
             line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
         });
     }
@@ -197,13 +198,13 @@ impl Conversation {
         if self.inflight().calls.remove(&call).is_none() || self.outbound.take_back(call) {
             return;
         }
-        let _closed = self.outbound.send(Sender::Gateway, None, |line| match notification {
+        let _closed = self.outbound.send(Sender::Gateway, None, true, |line| match notification {
             Some(message) => message.write_notification(Some(call), line),
             None => {
                 line.extend_from_slice(
                     b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":",
                 );
-                push_u64(line, call);
+                put_u64(line, call);
                 line.extend_from_slice(format!(",\"reason\":\"{reason}\"}}}}\n").as_bytes());
             }
         });
@@ -219,9 +220,9 @@ impl Conversation {
             }
             inflight.ping = Some(ping);
         }
-        let sent = self.outbound.send(Sender::Gateway, None, |line| {
+        let sent = self.outbound.send(Sender::Gateway, None, true, |line| {
             line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-            push_u64(line, ping);
+            put_u64(line, ping);
             line.extend_from_slice(b",\"method\":\"ping\"}\n");
         });
         if sent.is_err() {
@@ -379,7 +380,7 @@ impl Conversation {
 
     fn answer_ping(&self, message: &Message) {
         let Some(id) = message.id() else { return };
-        let _closed = self.outbound.send(Sender::Gateway, None, |line| {
+        let _closed = self.outbound.send(Sender::Gateway, None, true, |line| {
             line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
             line.extend_from_slice(id.raw());
             line.extend_from_slice(b",\"result\":{}}\n");
@@ -472,10 +473,14 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
     // Bytes read since a line was given up as too long, until the next line.
     let mut runaway: Option<usize> = None;
     let gone = loop {
-        while let Some(line) = splitter.next(&mut buffer) {
+        if let Some(line) = splitter.next(&mut buffer) {
             let Some(conversation) = conversation.upgrade() else { return };
-            runaway = matches!(line, Line::TooLong { .. }).then_some(0);
-            conversation.take_line(line);
+            let mut next = Some(line);
+            while let Some(line) = next {
+                runaway = matches!(line, Line::TooLong { .. }).then_some(0);
+                conversation.take_line(line);
+                next = splitter.next(&mut buffer);
+            }
             wait_for_room(conversation).await;
         }
         if runaway.is_some_and(|bytes| bytes > line_bytes.saturating_mul(RUNAWAY)) {
@@ -516,11 +521,11 @@ async fn last_words(exit: &mut watch::Receiver<Option<Exit>>, dead: bool) {
     }
 }
 
-/// Stops reading while the participant's reader is too far behind.
+/// Lets the participant tell its readers, and stops reading while one of them is too far behind.
 async fn wait_for_room(conversation: Arc<Conversation>) {
-    let Some(mut congestion) = conversation.participant().and_then(|participant| participant.congestion()) else {
-        return;
-    };
-    drop(conversation);
+    let Some(participant) = conversation.participant() else { return };
+    participant.settle();
+    let Some(mut congestion) = participant.congestion() else { return };
+    drop((conversation, participant));
     let _ended = congestion.wait_for(|congested| !congested).await;
 }

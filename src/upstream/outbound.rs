@@ -36,8 +36,11 @@ pub enum Sender {
 /// How many times the clients' bound the gateway's own lines may fill.
 const OWN_SHARE: usize = 2;
 
-/// Bytes the writer takes out of the queue at a time; what is left can still be taken back.
-const BATCH_BYTES: usize = 64 * 1024;
+/// Lines that are gathered before whoever brings the next one writes them all.
+const GATHER: usize = 16;
+
+/// Lines of one system call.
+const MOST_SLICES: usize = 64;
 
 /// A buffer that grew past this is not kept for the next line.
 const SCRATCH_KEPT: usize = 64 * 1024;
@@ -54,12 +57,16 @@ struct Item {
 struct State {
     scratch: Vec<u8>,
     queue: VecDeque<Item>,
-    /// Messages and bytes accepted and not yet written, those in the writer's hands included.
-    messages: usize,
+    /// Bytes in the queue that are not written.
     bytes: usize,
-    /// The writer holds lines that are older than whatever comes now.
-    writing: bool,
     closed: bool,
+}
+
+/// How far a flush got.
+enum Flushed {
+    All,
+    /// The pipe is full.
+    Blocked,
 }
 
 /// The sending end.
@@ -83,33 +90,36 @@ impl Outbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the one line that `write` appends.
+    /// Sends the one line that `write` appends. `alone` says that nothing else is on its way to or
+    /// from the child: then it is written here and now; else it may wait a moment for others, so
+    /// that one system call carries them all.
     ///
     /// # Errors
     /// When it can neither be written nor queued; then no byte of it reaches the child.
-    pub fn send(&self, sender: Sender, call: Option<u64>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), NotSent> {
+    pub fn send(
+        &self,
+        sender: Sender,
+        call: Option<u64>,
+        alone: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), NotSent> {
         let mut state = self.state();
         if state.closed {
             return Err(NotSent::Closed);
         }
         let share = if sender == Sender::Gateway { OWN_SHARE } else { 1 };
-        if state.messages >= self.bounds.messages * share {
+        if state.queue.len() >= self.bounds.messages.saturating_mul(share) {
             return Err(NotSent::Full);
         }
         let mut line = std::mem::take(&mut state.scratch);
         line.clear();
         write(&mut line);
         let mut done = 0;
-        if state.queue.is_empty() && !state.writing {
+        if alone && state.queue.is_empty() {
             done = match self.pipe.try_write(&line) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(_) => {
-                    state.closed = true;
-                    // The writer sleeps while nothing is queued; its end is how the owner learns.
-                    self.wake.notify_one();
-                    return Err(NotSent::Closed);
-                }
+                Err(_) => return Err(self.fail(&mut state)),
             };
             self.metrics.pipe_bytes(Direction::ToChild, done);
             if done == line.len() {
@@ -122,11 +132,18 @@ impl Outbound {
         self.enqueue(&mut state, share, Item { call, line, done })
     }
 
+    /// The pipe is broken. The writer sleeps while nothing is queued; its end is how the owner learns.
+    fn fail(&self, state: &mut State) -> NotSent {
+        state.closed = true;
+        self.wake.notify_one();
+        NotSent::Closed
+    }
+
     /// A line of which a part is in the pipe already cannot be refused any more.
     fn enqueue(&self, state: &mut State, share: usize, item: Item) -> Result<(), NotSent> {
         let rest = item.line.len() - item.done;
         if item.done == 0 {
-            if state.messages > 0 && state.bytes + rest > self.bounds.bytes * share {
+            if !state.queue.is_empty() && state.bytes + rest > self.bounds.bytes.saturating_mul(share) {
                 return Err(NotSent::Full);
             }
             if self.budget.used() + rest as u64 > self.budget.limit() {
@@ -135,10 +152,14 @@ impl Outbound {
         }
         self.budget.overdraw(rest);
         state.bytes += rest;
-        state.messages += 1;
         state.queue.push_back(item);
         self.metrics.queue_messages(1);
-        self.wake.notify_one();
+        if state.queue.len() == 1 {
+            self.wake.notify_one();
+        } else if state.queue.len() >= GATHER && self.flush(state).is_err() {
+            // The line was accepted; its owner learns of the end like that of every other.
+            self.fail(state);
+        }
         Ok(())
     }
 
@@ -154,76 +175,71 @@ impl Outbound {
         true
     }
 
-    fn settle(&self, state: &mut State, messages: usize, bytes: usize) {
-        state.messages -= messages;
+    fn settle(&self, state: &mut State, messages: i64, bytes: usize) {
         state.bytes -= bytes;
         self.budget.give_back(bytes);
-        self.metrics.queue_messages(-(messages as i64));
+        self.metrics.queue_messages(-messages);
     }
 
     /// Writes what is queued until the pipe fails or [`Outbound::close`] is called.
     pub async fn write_queued(&self) {
-        while let Some(batch) = self.next_batch().await {
-            if self.write_batch(batch).await.is_err() {
-                self.close();
-                return;
-            }
-        }
-    }
-
-    async fn next_batch(&self) -> Option<VecDeque<Item>> {
         loop {
-            {
-                let mut state = self.state();
-                if state.closed {
-                    return None;
-                }
-                state.writing = !state.queue.is_empty();
-                if state.writing {
-                    return Some(take_batch(&mut state.queue));
+            self.wake.notified().await;
+            // Tasks that are ready to bring more go first.
+            tokio::task::yield_now().await;
+            loop {
+                let flushed = {
+                    let mut state = self.state();
+                    if state.closed {
+                        return;
+                    }
+                    self.flush(&mut state)
+                };
+                match flushed {
+                    Ok(Flushed::All) => break,
+                    Ok(Flushed::Blocked) if self.pipe.writable().await.is_ok() => {}
+                    Ok(Flushed::Blocked) | Err(_) => return self.close(),
                 }
             }
-            self.wake.notified().await;
         }
     }
 
-    async fn write_batch(&self, mut batch: VecDeque<Item>) -> io::Result<()> {
-        // Whatever way this ends, lines that were not written are no longer owed.
-        let mut owed = Owed {
-            outbound: self,
-            messages: batch.len(),
-            bytes: batch.iter().map(|item| item.line.len() - item.done).sum(),
-        };
-        while !batch.is_empty() {
-            self.pipe.writable().await?;
+    /// Gives the pipe what it takes, as many lines in one go as possible.
+    fn flush(&self, state: &mut State) -> io::Result<Flushed> {
+        while !state.queue.is_empty() {
             let slices: Vec<IoSlice<'_>> =
-                batch.iter().take(64).map(|item| IoSlice::new(&item.line[item.done..])).collect();
-            let mut written = match self.pipe.try_write_vectored(&slices) {
+                state.queue.iter().take(MOST_SLICES).map(|item| IoSlice::new(&item.line[item.done..])).collect();
+            let written = match self.pipe.try_write_vectored(&slices) {
                 Ok(written) => written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
                 Err(error) => return Err(error),
             };
             self.metrics.pipe_bytes(Direction::ToChild, written);
-            owed.pay(0, written);
-            while let Some(item) = batch.front_mut() {
-                let rest = item.line.len() - item.done;
-                if written < rest {
-                    item.done += written;
-                    break;
-                }
-                written -= rest;
-                owed.pay(1, 0);
-                batch.pop_front();
-            }
+            self.take_written(state, written);
         }
-        Ok(())
+        Ok(Flushed::All)
+    }
+
+    fn take_written(&self, state: &mut State, written: usize) {
+        let (mut rest, mut lines) = (written, 0);
+        while let Some(item) = state.queue.front_mut() {
+            let left = item.line.len() - item.done;
+            if rest < left {
+                item.done += rest;
+                break;
+            }
+            rest -= left;
+            lines += 1;
+            state.queue.pop_front();
+        }
+        self.settle(state, lines, written);
     }
 
     /// Refuses everything from now on and drops what is queued.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        let (messages, bytes) = (state.queue.len(), state.queue.iter().map(|item| item.line.len() - item.done).sum());
+        let (messages, bytes) = (state.queue.len() as i64, state.bytes);
         state.queue.clear();
         self.settle(&mut state, messages, bytes);
         self.wake.notify_one();
@@ -233,39 +249,5 @@ impl Outbound {
 impl Drop for Outbound {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-fn take_batch(queue: &mut VecDeque<Item>) -> VecDeque<Item> {
-    let mut bytes = 0;
-    let count = queue
-        .iter()
-        .take_while(|item| {
-            let fits = bytes < BATCH_BYTES;
-            bytes += item.line.len();
-            fits
-        })
-        .count();
-    queue.drain(..count).collect()
-}
-
-/// What the writer holds; the rest is given back when it stops for any reason.
-struct Owed<'a> {
-    outbound: &'a Outbound,
-    messages: usize,
-    bytes: usize,
-}
-
-impl Owed<'_> {
-    fn pay(&mut self, messages: usize, bytes: usize) {
-        self.messages -= messages;
-        self.bytes -= bytes;
-        self.outbound.settle(&mut self.outbound.state(), messages, bytes);
-    }
-}
-
-impl Drop for Owed<'_> {
-    fn drop(&mut self) {
-        self.outbound.settle(&mut self.outbound.state(), self.messages, self.bytes);
     }
 }

@@ -59,6 +59,10 @@ pub trait Participant: Send + Sync {
     /// The child says something; `owner` is set for progress.
     fn notification(&self, message: Message, owner: Option<Owner>);
 
+    /// Everything the child has written so far was handed over; what was held back to be told in
+    /// one go is told now.
+    fn settle(&self);
+
     /// The child is gone. Every request in flight has been answered before.
     fn gone(&self, gone: Gone);
 

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout_at;
 
-use crate::mcp::ids::push_u64;
+use crate::mcp::ids::put_u64;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
@@ -104,6 +104,8 @@ impl Participant for Scout {
     }
 
     fn notification(&self, _message: Message, _owner: Option<Owner>) {}
+
+    fn settle(&self) {}
 
     fn gone(&self, _gone: Gone) {}
 
@@ -231,7 +233,7 @@ impl Visit {
     async fn ask<T: for<'de> Deserialize<'de>>(&self, method: &str, params: &str) -> Result<T, ScoutFailure> {
         let call = self.conversation.reserve();
         let mut text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params},"id":"#).into_bytes();
-        push_u64(&mut text, call);
+        put_u64(&mut text, call);
         text.push(b'}');
         let message = Message::parse(Bytes::from(text), Author::Client)
             .map_err(|fault| ScoutFailure::Refused(format!("our own {method} is not valid: {:?}", fault.kind)))?;
