@@ -11,9 +11,9 @@ use crate::exchange::call::Call;
 use crate::exchange::handshake::settled_revision;
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Post, Reply};
-use crate::exchange::stream::Stream;
 use crate::exchange::route::{Candidate, Matter, Target, choose};
 use crate::exchange::session::{Phase, Session, outcome_of};
+use crate::exchange::stream::Stream;
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::payload::Spliced;
@@ -47,7 +47,7 @@ impl Participant for Session {
             let mut state = self.state();
             let early = matches!(state.phase, Phase::Starting | Phase::Answered);
             if early && state.early.len() < EARLY_KEPT {
-                state.early.push(message.clone());
+                state.early.push(message.detached());
                 return;
             }
             early

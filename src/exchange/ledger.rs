@@ -61,10 +61,11 @@ impl Ledger {
         }
     }
 
-    /// Bytes by which the total is exceeded.
+    /// Bytes to give up once the total was exceeded: a tenth more than need be, so that not every
+    /// event after it asks for room again.
     #[must_use]
     pub fn excess(&self) -> usize {
-        self.replay.load(Ordering::Relaxed).saturating_sub(self.total)
+        self.replay.load(Ordering::Relaxed).saturating_sub(self.total - self.total / 10)
     }
 
     /// The numbers evictions are counted in.

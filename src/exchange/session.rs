@@ -20,6 +20,7 @@ use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Post, Reply};
 use crate::exchange::stream::{Reader, Stream, StreamTerms};
+use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
@@ -64,7 +65,7 @@ pub(super) enum Phase {
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) revision: Option<Revision>,
-    pub(super) calls: HashMap<u64, Call>,
+    pub(super) calls: CallMap<Call>,
     pub(super) asks: Asks,
     streams: HashMap<Nonce, Arc<Stream>>,
     /// Requests of the child's that came before the client had confirmed.
@@ -137,7 +138,7 @@ impl Session {
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 revision: None,
-                calls: HashMap::new(),
+                calls: CallMap::default(),
                 asks: Asks::default(),
                 streams: HashMap::new(),
                 early: Vec::new(),

@@ -294,7 +294,7 @@ impl Reader {
                 Next::Event(frame) => {
                     self.cursor += 1;
                     if frame.len() >= COPY_BELOW {
-                        frames.long = Some(frame);
+                        frames.long = Some(frame.clone());
                         break Poll::Ready(Look::More);
                     }
                     frame.pieces().iter().for_each(|piece| frames.joined.extend_from_slice(piece));

@@ -114,6 +114,14 @@ impl Message {
         Ok(parts.into_iter().map(|part| Message::parse(text.slice(part.start()..part.end()), author)).collect())
     }
 
+    /// The same with a text of its own, for whoever keeps it: as it was read it may share a large
+    /// buffer.
+    #[must_use]
+    pub fn detached(mut self) -> Message {
+        self.text = Bytes::copy_from_slice(&self.text);
+        self
+    }
+
     /// What it is.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -167,6 +175,12 @@ impl Message {
         } else {
             std::str::from_utf8(inner).ok().map(Cow::Borrowed)
         }
+    }
+
+    /// A token member as a number, without a copy; `None` where it is anything else.
+    #[must_use]
+    pub fn number_at(&self, span: Option<Span>) -> Option<u64> {
+        parse_u64(span?.of(&self.text))
     }
 
     /// An id or token member.

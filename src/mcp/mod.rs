@@ -1,5 +1,6 @@
 //! The protocol, pure: no I/O, no clock, no runtime.
 
+pub mod call_map;
 pub mod ids;
 pub mod message;
 pub mod payload;

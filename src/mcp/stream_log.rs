@@ -40,9 +40,9 @@ pub enum Lost {
 
 /// What a reader at some position gets.
 #[derive(Debug)]
-pub enum Next {
+pub enum Next<'a> {
     /// This event; the reader then stands behind it.
-    Event(Payload),
+    Event(&'a Payload),
     /// Nothing yet.
     Pending,
     /// Nothing any more.
@@ -307,19 +307,18 @@ impl StreamLog {
     }
 
     /// What a reader that has everything up to `cursor` gets next.
-    pub fn read(&mut self, cursor: u64) -> Next {
+    pub fn read(&mut self, cursor: u64) -> Next<'_> {
         let wanted = cursor + 1;
         if wanted < self.first {
             return Next::Gap;
         }
         match self.events.get((wanted - self.first) as usize) {
             Some(event) => {
-                let (frame, size) = (event.frame.clone(), event.size);
                 if wanted >= self.written {
-                    self.unwritten_bytes -= size;
+                    self.unwritten_bytes -= event.size;
                     self.written = wanted + 1;
                 }
-                Next::Event(frame)
+                Next::Event(&event.frame)
             }
             None if self.ended.is_some() => Next::End,
             None => Next::Pending,
@@ -382,7 +381,7 @@ mod tests {
         log.push(kind, &Payload::whole(Bytes::copy_from_slice(text.as_bytes())));
     }
 
-    fn text(next: Next) -> String {
+    fn text(next: Next<'_>) -> String {
         match next {
             Next::Event(frame) => String::from_utf8(frame.to_bytes().to_vec()).expect("utf-8"),
             other => format!("{other:?}"),

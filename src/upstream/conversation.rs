@@ -1,6 +1,5 @@
 //! The dialogue with one child over its pipes: whose id is whose, and what came back for whom.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use tracing::warn;
 
 use crate::budget::Budget;
 use crate::config::Queue;
+use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::{Id, put_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, recover_id};
 use crate::mcp::scan::Author;
@@ -64,7 +64,7 @@ struct Waiting {
 
 #[derive(Default)]
 struct Inflight {
-    calls: HashMap<u64, Waiting>,
+    calls: CallMap<Waiting>,
     /// The ping that must be answered by then, if one is out.
     ping: Option<u64>,
     gone: Option<Gone>,
@@ -393,7 +393,7 @@ impl Conversation {
             participant.notification(message, None);
             return;
         }
-        let owner = message.id_at(message.fields().progress_of).and_then(|token| token.as_u64()).and_then(|call| {
+        let owner = message.number_at(message.fields().progress_of).and_then(|call| {
             let inflight = self.inflight();
             let token = inflight.calls.get(&call)?.token.clone()?;
             Some(Owner { call, token })

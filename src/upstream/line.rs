@@ -6,11 +6,6 @@ use memchr::memchr;
 /// Bytes of a line that is too long which are handed on, so that its id may still be found.
 const HEAD_BYTES: usize = 4 * 1024;
 
-/// Lines up to this many bytes are copied out of the read buffer. A line that shares the buffer
-/// would keep all of it alive for as long as somebody keeps the line (a replay log does), and
-/// copying this little costs no more than sharing.
-const COPY_BYTES: usize = 4 * 1024;
-
 /// A line larger than this takes the read buffer's allocation with it, so that one large line
 /// does not leave a large buffer behind. It is several reads, hence what follows it in the buffer
 /// and has to move is less than itself.
@@ -21,7 +16,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// What a child wrote, cut at newlines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// One line that is not blank, without its newline, trailing `\r` and byte order mark.
+    /// One line that is not blank, without its newline, trailing `\r` and byte order mark. It shares
+    /// the read buffer: whoever keeps a small one for long copies it.
     Whole(Bytes),
     /// A line longer than the limit. It is told once; the rest of it is skipped.
     TooLong {
@@ -129,11 +125,6 @@ fn take_line(buffer: &mut BytesMut, end: usize) -> Option<Bytes> {
     if is_blank(line) {
         consume(buffer, end + 1);
         return None;
-    }
-    if length <= COPY_BYTES {
-        let line = Bytes::copy_from_slice(line);
-        consume(buffer, end + 1);
-        return Some(line);
     }
     let mut line = buffer.split_to(end + 1);
     line.advance(start);
@@ -250,18 +241,6 @@ mod tests {
         drop(line);
         buffer.reserve(LineSplitter::READ_BYTES);
         assert!(buffer.capacity() <= SHARE_BYTES, "kept {} bytes", buffer.capacity());
-    }
-
-    #[test]
-    fn a_small_line_does_not_keep_the_read_buffer() {
-        let mut splitter = LineSplitter::new(1 << 20);
-        let mut buffer = BytesMut::with_capacity(LineSplitter::READ_BYTES);
-        buffer.extend_from_slice(b"small\n");
-        let before = buffer.as_ptr();
-        let kept = splitter.next(&mut buffer);
-        assert_eq!(kept, Some(whole("small")));
-        buffer.reserve(LineSplitter::READ_BYTES);
-        assert_eq!(buffer.as_ptr(), before, "the buffer is reused although the line lives");
     }
 
     #[test]
