@@ -92,9 +92,9 @@ impl Account {
         self.sent.map_or(Duration::ZERO, |sent| sent.elapsed())
     }
 
-    /// A message went out on its stream.
-    pub fn event(&mut self) {
-        self.events += 1;
+    /// So many messages went out on its stream.
+    pub fn count_events(&mut self, events: u64) {
+        self.events += events;
     }
 
     /// It got this answer.

@@ -36,6 +36,12 @@ impl Call {
         let clock = Clock::new(account.started());
         Call { id, post, task, account, clock, _in_flight: in_flight }
     }
+
+    /// The child showed progress, so many times since the last.
+    pub fn progressed(&mut self, events: u64, now: Instant) {
+        self.clock.progress(now);
+        self.account.count_events(events);
+    }
 }
 
 /// The two clocks of a call: one that progress winds up again, one that nothing does. Both stand

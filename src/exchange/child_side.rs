@@ -30,6 +30,8 @@ const TIMED_OUT: i32 = -32001;
 
 impl Participant for Session {
     fn answer(&self, call: u64, answer: Answer) {
+        // The call's own events are noted before it ends.
+        self.settle();
         let (taken, starting) = {
             let mut state = self.state();
             (state.calls.remove(&call), state.phase == Phase::Starting)
@@ -79,8 +81,8 @@ impl Participant for Session {
 
     fn settle(&self) {
         let quiet = self.quiet().take();
-        if let Some(stream) = quiet {
-            stream.announce();
+        if let Some(quiet) = quiet {
+            self.announce(quiet);
         }
     }
 
@@ -125,6 +127,15 @@ fn notice_of(method: &str) -> Notice {
     }
 }
 
+/// The stream that was appended to and not told yet: one, since children write their lines in runs.
+pub(super) struct Quiet {
+    stream: Arc<Stream>,
+    /// The call whose progress it is.
+    call: Option<u64>,
+    /// Progress after the first, not yet noted at the call.
+    events: u64,
+}
+
 /// A POST as a routing candidate: by address, since that is what makes it the same.
 type Way = (u64, Arc<Post>);
 
@@ -155,19 +166,25 @@ impl Session {
     }
 
     fn progress(&self, message: &Message, number: u64, token: &Id) {
+        self.terms.metrics.notification(Direction::ToClient, Notice::Progress);
+        let spliced = message.with_progress_of(token);
+        if let Some(quiet) = self.quiet().as_mut().filter(|quiet| quiet.call == Some(number)) {
+            quiet.stream.push_quietly(EventKind::Notification, &spliced);
+            quiet.events += 1;
+            return;
+        }
         let post = {
             let mut state = self.state();
             let Some(call) = state.calls.get_mut(&number) else {
                 self.terms.metrics.notification_dropped(Dropped::NoRequest);
                 return;
             };
-            call.clock.progress(Instant::now());
-            call.account.event();
+            call.progressed(1, Instant::now());
             Arc::clone(&call.post)
         };
-        self.terms.metrics.notification(Direction::ToClient, Notice::Progress);
-        if !self.push(&post, EventKind::Notification, &message.with_progress_of(token)) {
-            self.terms.metrics.notification_dropped(Dropped::NoStream);
+        match post.push_quietly(EventKind::Notification, &spliced, || self.open_stream()) {
+            Some(stream) => self.announce_later(stream, Some(number)),
+            None => self.terms.metrics.notification_dropped(Dropped::NoStream),
         }
     }
 
@@ -176,31 +193,41 @@ impl Session {
         let stream = post.push_quietly(kind, message, || self.open_stream());
         let delivered = stream.is_some();
         if let Some(stream) = stream {
-            self.announce_later(stream);
+            self.announce_later(stream, None);
         }
         delivered
     }
 
     fn push_standalone(&self, kind: EventKind, message: &Spliced<'_>) {
         self.standalone.push_quietly(kind, message);
-        self.announce_later(Arc::clone(&self.standalone));
+        self.announce_later(Arc::clone(&self.standalone), None);
     }
 
     /// Remembers the one stream that is to be told; another one that was is told now.
-    fn announce_later(&self, stream: Arc<Stream>) {
+    fn announce_later(&self, stream: Arc<Stream>, call: Option<u64>) {
         let before = {
             let mut quiet = self.quiet();
-            if quiet.as_ref().is_some_and(|quiet| Arc::ptr_eq(quiet, &stream)) {
+            if quiet.as_ref().is_some_and(|quiet| quiet.call == call && Arc::ptr_eq(&quiet.stream, &stream)) {
                 return;
             }
-            quiet.replace(stream)
+            quiet.replace(Quiet { stream, call, events: 0 })
         };
         if let Some(before) = before {
-            before.announce();
+            self.announce(before);
         }
     }
 
-    fn quiet(&self) -> MutexGuard<'_, Option<Arc<Stream>>> {
+    /// Tells a stream's reader, and winds the clock of the call that made progress.
+    fn announce(&self, quiet: Quiet) {
+        if let Some(number) = quiet.call.filter(|_| quiet.events > 0)
+            && let Some(call) = self.state().calls.get_mut(&number)
+        {
+            call.progressed(quiet.events, Instant::now());
+        }
+        quiet.stream.announce();
+    }
+
+    fn quiet(&self) -> MutexGuard<'_, Option<Quiet>> {
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

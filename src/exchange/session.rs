@@ -15,6 +15,7 @@ use crate::config;
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::ask::{Ask, Asks};
 use crate::exchange::call::Call;
+use crate::exchange::child_side::Quiet;
 use crate::exchange::congestion::Congestion;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
@@ -87,7 +88,7 @@ pub struct Session {
     /// The standalone stream carries the answers too.
     one_stream: bool,
     /// The stream that was appended to and not told yet.
-    pub(super) quiet: Mutex<Option<Arc<Stream>>>,
+    pub(super) quiet: Mutex<Option<Quiet>>,
     confirmed: watch::Sender<bool>,
     opened: Instant,
     pub(super) state: Mutex<State>,
