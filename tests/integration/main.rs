@@ -49,6 +49,7 @@ mod pipes;
 mod session;
 mod sse;
 
+mod child_life;
 mod child_output;
 mod demo_server;
 mod fake_child;
