@@ -53,6 +53,7 @@ mod child_life;
 mod child_output;
 mod demo_server;
 mod fake_child;
+mod pool;
 mod smoke;
 
 mod batch;
