@@ -51,7 +51,9 @@ mod sse;
 
 mod child_life;
 mod child_output;
+mod clocks;
 mod demo_server;
+mod environment;
 mod fake_child;
 mod pool;
 mod smoke;

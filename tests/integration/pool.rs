@@ -22,6 +22,15 @@ fn start(gateway: &Gateway) -> Response {
     initialize_request().send(gateway.address())
 }
 
+/// Why a start was refused: the child's own failure has a reason, of the gateway's only the breaker
+/// comes here.
+#[track_caller]
+fn refusal(response: &Response) -> String {
+    assert_eq!(response.status(), 503, "{response:?}");
+    let reason = response.json()["error"]["data"]["reason"].as_str().map(str::to_owned);
+    reason.unwrap_or_else(|| "breaker".to_owned())
+}
+
 fn children(gateway: &Gateway, state: &str, count: usize) {
     gateway.await_metric("children", &[("state", state)], |children| children == count as f64);
 }
@@ -129,14 +138,14 @@ fn the_breaker_opens_tries_again_and_closes() {
     let gateway = Gateway::start(&server.toml());
     let forks = || gateway.events().iter().filter(|event| event["event"] == "child_start").count();
     for _ in 0..5 {
-        assert_eq!(start(&gateway).status(), 502);
+        assert_eq!(refusal(&start(&gateway)), "child_gone");
     }
     gateway.await_event("breaker_open", |event| event["server"] == "fake");
     // The pause may be over before we come, and doubles each time, so it is met soon.
     let refused = await_that("a refusal by the breaker", || {
         let before = forks();
         let response = start(&gateway);
-        (response.status() == 503).then(|| {
+        (refusal(&response) == "breaker").then(|| {
             assert_eq!(forks(), before, "a child was started");
             response
         })
@@ -163,7 +172,7 @@ fn a_child_that_is_gone_at_once_counts_for_the_breaker() {
     let gateway = Gateway::start(&server.toml());
     for _ in 0..5 {
         let response = start(&gateway);
-        assert_eq!(response.status(), 502, "{response:?}");
+        assert_eq!(refusal(&response), "child_gone", "{response:?}");
         assert_eq!(response.header("mcp-session-id"), None);
     }
     gateway.await_event("breaker_open", |_| true);
@@ -225,7 +234,7 @@ fn a_failing_server_is_unready_and_recovers() {
     assert!(failed["error"].as_str().unwrap().contains("exit status 7"), "{failed}");
     assert_eq!(readyz(&gateway, "/readyz"), (503, "failed".to_owned()));
     assert_eq!(readyz(&gateway, "/livez").0, 200);
-    assert_eq!(start(&gateway).status(), 502);
+    assert_eq!(refusal(&start(&gateway)), "child_gone");
     fs::write(&flag, "").unwrap();
     await_that("readiness", || (readyz(&gateway, "/readyz").0 == 200).then_some(()));
     gateway.await_event("server_ready", |_| true);
