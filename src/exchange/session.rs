@@ -237,7 +237,7 @@ impl Session {
             let mut state = self.state();
             if let Phase::Ended(_) = state.phase {
                 drop(state);
-                self.conclude(call, |id| Cause::ChildGone { sent: false }.reply(id));
+                self.lose_unsent(call, NotSent::Closed);
                 return;
             }
             state.active = Instant::now();
@@ -245,18 +245,39 @@ impl Session {
         }
         let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
         if let Err(refused) = conversation.request(number, who, message) {
-            let cause = match refused {
-                NotSent::Full => Cause::Full,
-                NotSent::Memory => Cause::Memory,
-                NotSent::Closed => Cause::ChildGone { sent: false },
-            };
             let call = self.state().calls.remove(&number);
             if let Some(call) = call {
-                if let Some(reason) = cause.refusal() {
-                    self.terms.metrics.refused(reason);
-                }
-                self.conclude(call, |id| cause.reply(id));
+                self.lose_unsent(call, refused);
             }
+        }
+    }
+
+    /// Answers a call of which no byte reached the child. If it was the handshake, that was the
+    /// session: a child may be gone before anything could be written to it.
+    fn lose_unsent(&self, call: Call, refused: NotSent) {
+        let cause = match refused {
+            NotSent::Full => Cause::Full,
+            NotSent::Memory => Cause::Memory,
+            NotSent::Closed => Cause::ChildGone { sent: false },
+        };
+        if let Some(reason) = cause.refusal() {
+            self.terms.metrics.refused(reason);
+        }
+        let is_start = call.account.is_initialize();
+        self.conclude(call, |id| cause.reply(id));
+        if !is_start {
+            return;
+        }
+        if refused == NotSent::Closed {
+            (self.terms.handshakes)(Start::Exited, Duration::ZERO);
+        } else {
+            self.end(SessionEnd::ChildGone);
+        }
+        // A child that is gone ends the session by itself, which may have been before the session
+        // knew its conversation.
+        let is_over = matches!(self.state().phase, Phase::Ended(_));
+        if let Some(conversation) = self.conversation.get().filter(|_| is_over) {
+            conversation.close();
         }
     }
 

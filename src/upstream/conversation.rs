@@ -44,6 +44,10 @@ pub struct Terms {
 /// How long the pipe of an exited child is read on while somebody else still holds it.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
+/// How long the end of a process may take to show after the end of its pipes: whoever reports it
+/// should know how it ended.
+const EXIT_WAIT: Duration = Duration::from_millis(250);
+
 /// A line that has not ended after this many times its limit ends the child.
 const RUNAWAY: usize = 4;
 
@@ -461,6 +465,8 @@ impl Drop for Conversation {
 
 async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
     outbound.write_queued().await;
+    // The child reads no more. What it wrote before, and how it ended, is the reader's to find.
+    tokio::time::sleep(EXIT_WAIT).await;
     if let Some(conversation) = conversation.upgrade() {
         conversation.end(Gone::Closed);
     }
@@ -502,7 +508,8 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
                 if let (Some(line), Some(conversation)) = (splitter.finish(&mut buffer), conversation.upgrade()) {
                     conversation.take_line(line);
                 }
-                break if exit.borrow().is_some() { Gone::Exited } else { Gone::Closed };
+                let exited = tokio::time::timeout(EXIT_WAIT, exit.wait_for(Option::is_some)).await;
+                break if exited.is_ok() { Gone::Exited } else { Gone::Closed };
             }
             Ok(bytes) => runaway = runaway.map(|before| before + bytes),
         }

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::config::Server;
 use crate::telemetry::ServerMetrics;
-use crate::telemetry::label::{ChildExit, ChildState};
+use crate::telemetry::label::{ChildExit, ChildState, StopStep};
 use crate::upstream::Command;
 use crate::upstream::SpawnError;
 use crate::upstream::Spawner;
@@ -231,13 +231,16 @@ impl Pool {
     async fn stop(&self, held: Slotted, why: Option<ChildExit>) {
         let Slotted { child, state, slot } = held;
         let pid = child.pid();
-        let ended_before = child.exit().borrow().is_some();
+        let mut ended_before = child.exit().borrow().is_some();
         let report = child.stop(self.config.timeouts.close, self.config.timeouts.term).await;
-        let reason = match (why, &report.exit) {
-            (Some(why), _) => why,
-            (None, Some(Exit { ending: Ending::Signal { .. }, .. })) if ended_before => ChildExit::Signal,
-            (None, _) if ended_before => ChildExit::Exit,
-            (None, _) => ChildExit::Stopped,
+        let by_signal = matches!(report.exit, Some(Exit { ending: Ending::Signal { .. }, .. }));
+        // The end of input sends no signal, so that one was not ours.
+        ended_before |= by_signal && report.step == StopStep::Eof;
+        let reason = match why {
+            Some(why) => why,
+            None if ended_before && by_signal => ChildExit::Signal,
+            None if ended_before => ChildExit::Exit,
+            None => ChildExit::Stopped,
         };
         self.metrics.child_exited(reason);
         if !ended_before {

@@ -49,9 +49,13 @@ mod pipes;
 mod session;
 mod sse;
 
+mod child_life;
 mod child_output;
+mod clocks;
 mod demo_server;
+mod environment;
 mod fake_child;
+mod pool;
 mod smoke;
 
 mod batch;
