@@ -23,7 +23,7 @@ impl Terminal {
     /// A line to rewrite, if the cursor can be moved back.
     #[must_use]
     pub fn line(self) -> Option<RewrittenLine> {
-        self.rewrites.then_some(RewrittenLine(()))
+        self.rewrites.then(|| RewrittenLine(()))
     }
 }
 
