@@ -3,6 +3,8 @@
 mod connections;
 mod drain;
 mod endpoint;
+mod keys_file;
+mod node;
 
 use std::fmt;
 use std::io;
@@ -18,14 +20,16 @@ use crate::auth::Keys;
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
 use crate::config::Config;
+use crate::gateway::keys_file::KeysFile;
 use crate::http::{AdminDoor, Door, DoorParts};
 use crate::net::{BindError, Connection, Listener, Observer, Phase, bind, serve};
 use crate::server::{ServersParts, make_process_undumpable, raise_descriptor_limit};
 use crate::telemetry::{AccessLog, Metrics};
 
 pub use crate::net::Bound;
-pub use crate::server::{Catalogue, Health, ScoutFailure, Server, Servers, Status};
+pub use crate::server::{Catalogue, Diagnosis, Health, ScoutFailure, Server, Servers, Status};
 pub use endpoint::{Endpoint, MachineLimits};
+pub use node::{NodeTag, NotANodeTag};
 
 /// Longest wait for connections to take their last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(1);
@@ -77,6 +81,7 @@ pub struct Gateway {
     servers: Arc<Servers>,
     door: Arc<Door>,
     admin_door: Arc<AdminDoor>,
+    keys_file: Option<KeysFile>,
     metrics: Arc<Metrics>,
     descriptors: Option<u64>,
 }
@@ -87,7 +92,7 @@ impl Gateway {
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn build(config: Config, log: AccessLog) -> Result<Gateway, BuildError> {
+    pub fn build(config: Config, node: NodeTag, log: AccessLog) -> Result<Gateway, BuildError> {
         return_large_blocks();
         let descriptors = raise_descriptor_limit().soft;
         if let Err(error) = make_process_undumpable() {
@@ -100,7 +105,7 @@ impl Gateway {
             }
             None => None,
         };
-        let node = random_tag();
+        let node = node.into_inner();
         let metrics = Metrics::new(&config.telemetry.metrics);
         let budget = Budget::new(config.limits.memory);
         let servers = Servers::new(&ServersParts {
@@ -122,12 +127,14 @@ impl Gateway {
             Arc::clone(&metrics),
             Arc::clone(&budget),
         );
+        let keys = Arc::new(Keys::new(&config.auth));
+        let keys_file = KeysFile::new(&config.auth, &keys);
         let door = Door::new(DoorParts {
             listen: config.listen.clone(),
             limits: config.limits.clone(),
             streams: config.streams.clone(),
             servers: servers.all().to_vec(),
-            keys: Keys::new(&config.auth),
+            keys,
             budget,
             readiness: Arc::clone(servers.readiness()),
             metrics: Arc::clone(&metrics),
@@ -135,7 +142,7 @@ impl Gateway {
             node: Arc::clone(&node),
             cap: config.sessions.max_per_principal,
         });
-        Ok(Gateway { config, node, listener, admin, servers, door, admin_door, metrics, descriptors })
+        Ok(Gateway { config, node, listener, admin, servers, door, admin_door, keys_file, metrics, descriptors })
     }
 
     /// Where clients connect, real ports filled in.
@@ -188,6 +195,9 @@ impl Gateway {
         tasks.spawn(async move { servers.sweep().await });
         let servers = Arc::clone(&self.servers);
         tasks.spawn(async move { servers.relieve().await });
+        if let Some(keys_file) = self.keys_file {
+            tasks.spawn(keys_file.follow());
+        }
         for server in self.servers.all() {
             tasks.spawn(Arc::clone(server).start());
         }
@@ -222,11 +232,4 @@ async fn wait_for_stop(stop: &mut watch::Receiver<Stop>, tasks: &mut JoinSet<()>
 
 fn arrival(connection: &Connection) -> Arrival {
     Arrival { peer: connection.peer, local_bind: connection.local_bind }
-}
-
-/// Six characters that tell this start of this process from any other.
-fn random_tag() -> Arc<str> {
-    const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let bits: [u8; 6] = rand::random();
-    bits.iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])).collect::<String>().into()
 }

@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod http;
 pub mod mcp;
 pub mod net;
+pub mod paste;
 pub mod server;
 pub mod telemetry;
 pub mod upstream;

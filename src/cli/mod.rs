@@ -4,8 +4,12 @@ mod check;
 mod demo_server;
 mod key;
 pub mod name;
+mod picture;
 mod process;
+mod run;
 mod serve;
+mod startup;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,11 +32,46 @@ Gangway puts local MCP servers on the network.
   gangway run --listen 0.0.0.0:8080 uvx mcp-server-time           one server, for other machines (makes an API key)
   gangway serve -c gangway.toml                                   what a configuration file says
 
-`gangway --help` lists every command.
+`gangway run` alone serves a demo to try a client with. `gangway --help` lists every command.
 ";
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0   it went well, also after a drain that cut no call
+  1   something failed while running, or the drain cut calls
+  2   the command line is wrong
+  78  the configuration is wrong: starting again would not help";
+
+const RUN_NOTES: &str = "\
+Flags of gangway stand before CMD; what follows goes to the server as it is.
+The server gets your environment, all but GANGWAY_*. On an address that other
+machines reach, an API key is made, asked for, and shown once.
+
+Environment:
+  GANGWAY_API_KEY  ask for this key, on any address; needed for other machines
+                   where there is no terminal to show a new one on
+  GANGWAY_NODE     first part of every session id, as for `gangway serve`
+
+Examples:
+  gangway run                                                     a demo to try a client with
+  gangway run npx -y @modelcontextprotocol/server-everything
+  gangway run --listen 0.0.0.0:8080 --env TZ=UTC uvx mcp-server-time";
+
+const SERVE_NOTES: &str = "\
+Environment:
+  GANGWAY_NODE  first part of every session id: 1 to 16 of a-z and 0-9, so that
+                a load balancer in front of several gateways can send each
+                Mcp-Session-Id where it belongs. Without it, a start makes one.
+
+Signals:
+  TERM  drains: unready first, then no new work, then the end of what still runs
+  INT   the same without the pause at its beginning
+  QUIT  writes what stands where to the log and goes on
+A second TERM or INT ends everything at once.";
 
 #[derive(Parser)]
 #[command(name = "gangway", version, about = "Puts local MCP servers on the network as Streamable HTTP")]
+#[command(after_help = EXIT_STATUS)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +79,7 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(RunArgs),
     Serve(ServeArgs),
     Check(CheckArgs),
     #[command(subcommand)]
@@ -50,6 +90,7 @@ enum Command {
 
 /// Serve one server until Ctrl-C; without CMD the built-in demo server
 #[derive(Args)]
+#[command(override_usage = "gangway run [OPTIONS] [--] [CMD [ARG]...]", after_help = RUN_NOTES)]
 pub struct RunArgs {
     /// Address to listen on: host:port or unix:/path [default: localhost:8080]
     #[arg(long, value_name = "ADDR")]
@@ -60,10 +101,10 @@ pub struct RunArgs {
     /// A variable for the server; may be given several times
     #[arg(long, value_name = "K=V", value_parser = parse_variable)]
     pub env: Vec<(String, String)>,
-    /// Address for metrics and health [default: off]
+    /// Address for metrics and health: host:port or unix:/path [default: off]
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
-    /// Let everybody in who reaches the address
+    /// Ask for no key: let everybody in who reaches the address
     #[arg(long)]
     pub no_auth: bool,
     /// The server to start, with its arguments
@@ -73,6 +114,7 @@ pub struct RunArgs {
 
 /// Serve what a configuration file says
 #[derive(Args)]
+#[command(after_help = SERVE_NOTES)]
 pub struct ServeArgs {
     /// The configuration file
     #[arg(short, long, value_name = "FILE")]
@@ -128,11 +170,18 @@ pub fn main() -> ExitCode {
         }
     };
     match command {
+        Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Key(KeyCommand::New { name }) => key::new(&name),
         Command::DemoServer => demo_server::run(),
     }
+}
+
+/// Says on standard error why it ends with `status`.
+fn complain(status: u8, why: impl std::fmt::Display) -> ExitCode {
+    terminal::show(&format!("error: {why}\n"));
+    ExitCode::from(status)
 }
 
 /// Writes text to standard output and ends with `status`, or with a failure if nobody could read it.

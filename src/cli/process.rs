@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::cli::{FAILURE, OK};
 use crate::config::{Config, LogLevel};
-use crate::gateway::{Bound, BuildError, Drained, Gateway, Servers, Stop};
+use crate::gateway::{Bound, BuildError, Drained, Gateway, NodeTag, Servers, Stop};
 use crate::telemetry::{Logs, Sink};
 
 /// Longest wait for tasks to be dropped when a second signal asks for haste.
@@ -53,9 +53,9 @@ impl Process {
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn build(&self, config: Config) -> Result<Gateway, BuildError> {
+    pub fn build(&self, config: Config, node: NodeTag) -> Result<Gateway, BuildError> {
         let _inside = self.runtime.enter();
-        Gateway::build(config, self.logs.access())
+        Gateway::build(config, node, self.logs.access())
     }
 
     /// Runs until it is told to stop. `supervise` is given the servers and runs beside the
@@ -159,8 +159,37 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-/// Says that the gateway serves, with everything a script needs to know.
-pub fn log_ready(logs: &Logs, config_file: &str, gateway: &Gateway) {
+/// The variable that gives a process its node tag.
+const NODE_VARIABLE: &str = "GANGWAY_NODE";
+
+/// The node tag: the one the environment gives, else one of this start.
+///
+/// # Errors
+/// What the environment gives has not the form of a tag; in words for the operator.
+pub fn node_tag() -> Result<NodeTag, String> {
+    let Some(given) = std::env::var_os(NODE_VARIABLE) else { return Ok(NodeTag::random()) };
+    NodeTag::parse(&given.to_string_lossy()).map_err(|error| {
+        format!("{NODE_VARIABLE} is no node tag: {error}\n  set another, or unset it for one made at each start")
+    })
+}
+
+/// The beginning of a URL at this address; a unix socket has a space before the path, as no URL can say both.
+pub fn base_url(bound: &Bound) -> String {
+    match bound {
+        Bound::Tcp(address) => format!("http://{address}"),
+        Bound::Unix(path) => format!("unix:{} ", path.display()),
+    }
+}
+
+/// A line for each thing that works but deserves one at each start.
+pub fn log_warnings(warnings: &[impl AsRef<str>]) {
+    for warning in warnings {
+        warn!(event = "warning", warning = warning.as_ref());
+    }
+}
+
+/// Says that the gateway serves, with everything a script needs to know. `config_file` is `None` where flags say it all.
+pub fn log_ready(logs: &Logs, config_file: Option<&str>, gateway: &Gateway) {
     let texts = |bound: &[Bound]| -> Vec<String> { bound.iter().map(ToString::to_string).collect() };
     let listen = texts(gateway.addresses());
     let servers: serde_json::Map<String, Value> = gateway

@@ -1,41 +1,66 @@
 //! `gangway serve`: everything a configuration file says.
 
+use std::fmt::Write;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use tracing::warn;
-
-use crate::cli::process::{Hangup, Process, log_ready};
-use crate::cli::{CONFIGURATION, FAILURE, ServeArgs};
-use crate::config;
+use crate::cli::process::{Hangup, Process, base_url, log_ready, log_warnings, node_tag};
+use crate::cli::terminal::show;
+use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
+use crate::config::{self, LogFormat};
+use crate::gateway::Gateway;
 
 /// Serves what the file says until a signal ends it.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
-    let environment = |name: &str| std::env::var(name).ok();
-    let loaded = match config::load(&args.config, &environment) {
+    let node = match node_tag() {
+        Ok(node) => node,
+        Err(error) => return complain(CONFIGURATION, error),
+    };
+    let loaded = match config::load(&args.config, &|name| std::env::var(name).ok()) {
         Ok(loaded) => loaded,
         Err(problems) => {
-            eprintln!("{problems}");
+            show(&format!("{problems}\n"));
             return ExitCode::from(CONFIGURATION);
         }
     };
+    let log = loaded.config.telemetry.format;
+    let on_terminal = log == LogFormat::Auto && std::io::stderr().is_terminal();
     let process = match Process::prepare(&loaded.config) {
         Ok(process) => process,
-        Err(error) => {
-            eprintln!("gangway: cannot start: {error}");
-            return ExitCode::from(FAILURE);
-        }
+        Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
     };
-    let gateway = match process.build(loaded.config) {
+    let gateway = match process.build(loaded.config, node) {
         Ok(gateway) => gateway,
-        Err(error) => {
-            eprintln!("gangway: {error}");
-            return ExitCode::from(FAILURE);
-        }
+        Err(error) => return complain(FAILURE, error),
     };
-    log_ready(&process.logs, &args.config.display().to_string(), &gateway);
-    for warning in loaded.warnings.iter().map(String::as_str).chain(gateway.warnings()) {
-        warn!(event = "warning", warning);
+    let file = args.config.display().to_string();
+    if on_terminal {
+        show(&announcement(&file, &gateway));
+    } else {
+        log_ready(&process.logs, Some(&file), &gateway);
     }
+    log_warnings(&loaded.warnings);
+    log_warnings(&gateway.warnings().collect::<Vec<_>>());
     process.run(gateway, Hangup::Ignore, |_servers| async { Ok(()) })
+}
+
+/// What the `ready` event tells scripts, for people: a line for each server.
+fn announcement(file: &str, gateway: &Gateway) -> String {
+    let mut rows: Vec<(String, String, &str)> = gateway
+        .endpoints()
+        .into_iter()
+        .map(|endpoint| {
+            let auth = if endpoint.auth == "api_key" { "API key required" } else { "no authentication" };
+            (endpoint.name, endpoint.url, auth)
+        })
+        .collect();
+    rows.extend(gateway.admin_addresses().iter().map(|address| ("-".to_owned(), base_url(address), "admin")));
+    let names = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    let urls = rows.iter().map(|(_, url, _)| url.chars().count()).max().unwrap_or(0);
+    let mut text = format!("gangway {}   {file}   node {}\n", env!("CARGO_PKG_VERSION"), gateway.node());
+    for (name, url, note) in rows {
+        writeln!(text, "  {name:names$}  {url:urls$}  {note}").expect("writing to a String cannot fail");
+    }
+    text
 }

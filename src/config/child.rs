@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::convert::{Refused, text};
-use super::document::Value;
+use super::document::{Place, Value};
 use super::env_file;
 use super::report::{quoted, shown, shown_secret};
 use super::secret::{is_secret_name, mask_arguments};
@@ -37,7 +37,9 @@ fn program_name(section: &Section<'_>, command: &str) -> Result<String, Refused>
         let mut words = command.split_whitespace().map(quoted);
         let first = words.next().unwrap_or_default();
         let rest = words.collect::<Vec<_>>().join(", ");
-        let remedy = if is_secret_name(command) {
+        let remedy = if matches!(section.place("command"), Some(Place::Flag(_))) {
+            "leave out the quotes around it: no shell will read it".to_owned()
+        } else if is_secret_name(command) {
             "put the program into `command` and each argument into `args`".to_owned()
         } else {
             format!("no shell reads it: write command = {first} and args = [{rest}]")
@@ -82,7 +84,7 @@ pub(super) fn working_directory(section: &mut Section<'_>) -> Option<PathBuf> {
 /// Reads `env_file` and `env`; what `env` says wins.
 pub(super) fn environment(section: &mut Section<'_>) -> BTreeMap<String, String> {
     let base = section.report.base;
-    let inherited = matches!(section.place("env_file"), Some(super::document::Place::Defaults(_)));
+    let inherited = matches!(section.place("env_file"), Some(Place::Defaults(_)));
     let file = section.parsed("env_file", "", |path| Ok(base.join(path)));
     let mut variables = match file.as_deref().map(env_file::read) {
         Some(Ok(variables)) => variables,

@@ -110,7 +110,9 @@ impl Doors<'_> {
         }
         self.warn_of_openness(servers);
         for (name, said) in servers {
-            if let Some(package) = pinned::unpinned(&said.server.command, &said.server.args) {
+            // Who types a command sees what it starts; a file starts again by itself.
+            let typed = matches!(said.places.path, Some(Place::Flag(_)));
+            if !typed && let Some(package) = pinned::unpinned(&said.server.command, &said.server.args) {
                 self.report.warning(format!(
                     "{name}: the version of {package} is not pinned, so any start may run other code: write {package}@VERSION"
                 ));

@@ -89,10 +89,13 @@ pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result
     let whole = std::path::absolute(path).map_err(unreadable)?;
     let base = whole.parent().unwrap_or(&whole);
     let mut loaded = parse(&text, &path.display().to_string(), base, environment)?;
-    if rustix::process::geteuid().is_root() {
-        loaded.warnings.push("running as root: so does every child; give the gateway a user of its own".to_owned());
-    }
+    loaded.warnings.extend(warn_of_root());
     Ok(loaded)
+}
+
+fn warn_of_root() -> Option<String> {
+    let root = rustix::process::geteuid().is_root();
+    root.then(|| "running as root: so does every child; give the gateway a user of its own".to_owned())
 }
 
 /// Reads the text of a configuration. `file` names it in problems; relative paths are relative to `base`.

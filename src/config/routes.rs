@@ -22,7 +22,7 @@ pub fn check_server_name(name: &str) -> Result<(), &'static str> {
         return Err("is a word of Gangway's own routes");
     }
     if name.is_empty() || name.len() > 32 || !name.starts_with(plain) || !name.chars().all(|c| plain(c) || c == '-') {
-        return Err("is no name for a server: up to 32 of a-z, 0-9 and -, the first no -");
+        return Err("is no name for a server: 1 to 32 of a-z, 0-9 and -, and no - at its beginning");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Loaded;
 use super::document::{Entry, Node, Place, Table, Value};
-use super::meaning::Config;
+use super::meaning::{Address, Config};
 use super::problem::Problems;
 
 /// The name of the key `run` makes or is given.
@@ -33,6 +33,16 @@ pub struct RunOptions {
     pub key_hash: Option<[u8; 32]>,
 }
 
+impl RunOptions {
+    /// Whether only this machine can reach the address `--listen` names. One that is wrong counts as such:
+    /// [`Config::for_run`] refuses it.
+    #[must_use]
+    pub fn stays_on_this_machine(&self, base: &Path) -> bool {
+        let address = self.listen.as_deref().map(|text| Address::parse(text, base));
+        !matches!(address, Some(Ok(address)) if !address.is_loopback())
+    }
+}
+
 impl fmt::Debug for RunOptions {
     /// Everything but arguments and variables, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,6 +66,7 @@ impl Config {
     /// Every flag that is wrong.
     pub fn for_run(options: &RunOptions, base: &Path) -> Result<Loaded, Problems> {
         let mut loaded = super::assemble(&document(options), "", "", base, Vec::new())?;
+        loaded.warnings.extend(super::warn_of_root());
         for server in loaded.config.servers.values_mut() {
             let mut own = server.as_ref().clone();
             own.env_inherit = true;

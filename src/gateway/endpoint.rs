@@ -92,7 +92,8 @@ fn base_url(config: &Config, bound: &[Bound]) -> String {
     match bound.first() {
         Some(Bound::Tcp(address)) if address.ip().is_unspecified() => format!("http://localhost:{}", address.port()),
         Some(address @ Bound::Tcp(_)) => format!("http://{address}"),
-        Some(Bound::Unix(path)) => format!("unix:{}", path.display()),
+        // With a space before the path, as no URL can say both.
+        Some(Bound::Unix(path)) => format!("unix:{} ", path.display()),
         None => String::new(),
     }
 }

@@ -38,7 +38,7 @@ pub struct DoorParts {
     /// Every server.
     pub servers: Vec<Arc<Server>>,
     /// Every key.
-    pub keys: Keys,
+    pub keys: Arc<Keys>,
     /// The memory budget.
     pub budget: Arc<Budget>,
     /// Whether the gateway is ready.
@@ -69,7 +69,7 @@ pub struct Door {
     prefix: String,
     listen: config::Listen,
     proxies: Proxies,
-    keys: Keys,
+    keys: Arc<Keys>,
     cap: Option<usize>,
     pub(super) bounds: Bounds,
     pub(super) streams: config::Streams,

@@ -1,11 +1,14 @@
 //! One configured server: its policy, what it offers, and opening sessions with it.
 
 mod breaker;
+mod diagnosis;
 mod open;
 mod readiness;
 mod servers;
+mod signs;
 mod status;
 
+pub use diagnosis::Diagnosis;
 pub use open::{Opening, Server, ServerParts, Unopened};
 pub use readiness::Readiness;
 pub use servers::{Servers, ServersParts};

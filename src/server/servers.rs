@@ -13,6 +13,7 @@ use crate::exchange::ledger::Ledger;
 use crate::exchange::registry::Registry;
 use crate::exchange::stream::StreamTerms;
 use crate::mcp::stream_log::Bounds;
+use crate::server::diagnosis::Diagnosis;
 use crate::server::open::{Server, ServerParts};
 use crate::server::readiness::Readiness;
 use crate::telemetry::label::SessionEnd;
@@ -168,7 +169,10 @@ impl Server {
                     self.open_pool();
                     return;
                 }
-                Err(failure) => warn!(event = "server_failed", server = %self.name(), error = %failure),
+                Err(failure) => {
+                    let Diagnosis { what, stderr, hint } = Diagnosis::of(&failure, self.name(), self.config());
+                    warn!(event = "server_failed", server = %self.name(), error = what, hint, stderr = stderr.join("\n"));
+                }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_RETRY);

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -34,6 +35,8 @@ pub(super) struct EventLayer {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
     pub(super) level: LogLevel,
+    /// Whether everything but errors is left out for now.
+    pub(super) hushed: Arc<AtomicBool>,
 }
 
 impl EventLayer {
@@ -64,6 +67,9 @@ impl<S: Subscriber> Layer<S> for EventLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() > Level::ERROR && self.hushed.load(Ordering::Relaxed) {
+            return;
+        }
         let (mut whole, mut fields, mut name) = BUFFERS.take();
         whole.clear();
         fields.clear();
@@ -114,6 +120,10 @@ impl Visit for Fields<'_> {
 
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.part.whole(key(field), value);
+    }
+
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        self.part.whole(key(field), u64::try_from(value).unwrap_or(u64::MAX));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {

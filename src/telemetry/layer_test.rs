@@ -24,6 +24,7 @@ fn fields_keep_their_order_and_the_event_leads() {
             negative = -4i64,
             spare = true,
             load = 0.5,
+            ms = std::time::Duration::from_millis(7).as_millis(),
             stderr = %"boom \u{1b}[31m",
             kinds = ?["a"],
             error = &error as &dyn std::error::Error,
@@ -36,7 +37,7 @@ fn fields_keep_their_order_and_the_event_leads() {
         [
             concat!(
                 r#"","level":"warn","event":"child_exit","server":"files","status":3,"negative":-4,"spare":true,"#,
-                r#""load":0.5,"stderr":"boom \u001b[31m","kinds":"[\"a\"]","error":"no such\nfile","type":"x"}"#
+                r#""load":0.5,"ms":7,"stderr":"boom \u001b[31m","kinds":"[\"a\"]","error":"no such\nfile","type":"x"}"#
             ),
             r#"","level":"info","event":"note","message":"plain words"}"#,
         ]
@@ -74,6 +75,25 @@ fn the_level_decides_and_other_crates_are_heard_from_warn_up() {
         tracing::error!(event = "failed");
     });
     assert_eq!(lines, [r#"","level":"error","event":"failed"}"#]);
+}
+
+#[test]
+fn a_hushed_log_tells_errors_and_nothing_else() {
+    let sink = Capture::default();
+    let config = config(LogLevel::Info, Access::All);
+    let (logs, receiver) = Logs::build(&config, Sink::Writer(Box::new(sink.clone()))).expect("a thread starts");
+    with_default(receiver, || {
+        let hush = logs.hush();
+        tracing::info!(event = "quiet");
+        tracing::warn!(event = "quiet");
+        tracing::error!(event = "failed");
+        drop(hush);
+        tracing::info!(event = "loud");
+    });
+    drop(logs);
+    let text = sink.text();
+    let events: Vec<&str> = text.lines().filter_map(|line| line.split("\"event\":\"").nth(1)).collect();
+    assert_eq!(events, ["failed\"}", "loud\"}"]);
 }
 
 #[test]

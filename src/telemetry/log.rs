@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -39,6 +40,17 @@ pub struct Logs {
     spool: Arc<Spool>,
     format: Format,
     config: config::Telemetry,
+    hushed: Arc<AtomicBool>,
+}
+
+/// Keeps everything but errors and access lines out of the log; dropping it ends that.
+#[must_use]
+pub struct Hush(Arc<AtomicBool>);
+
+impl Drop for Hush {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Logs {
@@ -66,8 +78,9 @@ impl Logs {
             Sink::Stderr => written.write_to(&mut *stderr(), format),
             Sink::Writer(mut sink) => written.write_to(&mut *sink, format),
         })?;
-        let layer = EventLayer { spool: Arc::clone(&spool), format, level: config.level };
-        Ok((Logs { spool, format, config: config.clone() }, Registry::default().with(layer)))
+        let hushed = Arc::new(AtomicBool::new(false));
+        let layer = EventLayer { spool: Arc::clone(&spool), format, level: config.level, hushed: Arc::clone(&hushed) };
+        Ok((Logs { spool, format, config: config.clone(), hushed }, Registry::default().with(layer)))
     }
 
     /// Where access lines go.
@@ -79,6 +92,12 @@ impl Logs {
             access: self.config.access,
             level: self.config.level,
         }
+    }
+
+    /// Leaves out what is neither an error nor an access line, for as long as somebody draws on the same terminal.
+    pub fn hush(&self) -> Hush {
+        self.hushed.store(true, Ordering::Relaxed);
+        Hush(Arc::clone(&self.hushed))
     }
 
     /// Logs an event whose fields hold structure, such as `ready`; they stand in the order given.

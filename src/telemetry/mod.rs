@@ -25,7 +25,7 @@ mod tool_metrics;
 
 pub use access::{AccessLine, AccessLog, Client, RefusedLine};
 pub use escape::Escaped;
-pub use log::{Logs, Sink};
+pub use log::{Hush, Logs, Sink};
 pub use mask::{mask_secrets, stderr_text};
 pub use metrics::{ConnectionGauge, Metrics};
 pub use server_metrics::{CallEnd, InFlight, PoolWaiter, ServerMetrics, StreamGauge};

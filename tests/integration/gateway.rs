@@ -68,8 +68,15 @@ impl Gateway {
     /// `gangway run ARGS…` on ports of the system's choice.
     #[track_caller]
     pub fn run(args: &[&str]) -> Self {
+        Self::run_with(args, |_| {})
+    }
+
+    /// As [`Gateway::run`], with a chance to change the command.
+    #[track_caller]
+    pub fn run_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(BINARY);
         command.args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).args(args);
+        change(&mut command);
         Self::spawn(command, Directory::new()).unwrap_or_else(|failed| panic!("no start: {failed:#?}"))
     }
 

@@ -30,6 +30,7 @@
 //! | `sse` | `Parser` (WHATWG HTML, "Server-sent events") and `EventStream` (one on a connection) |
 //! | `child` | `Server` (configuration of a child), `Gate` (what a child waits for), `Record` (what it read) |
 //! | `pipes` | `Pipes`: a child driven without a gateway, to try the children themselves |
+//! | `terminal` | `OnTerminal`: the binary with a pseudo-terminal as its standard error |
 //! | `fake_child.py` | the scripted child; the table at its top lists every fault |
 //!
 //! Every wait is bounded by [`PATIENCE`] and fails with what it waited for. A gateway is killed with all
@@ -48,6 +49,7 @@ mod metrics;
 mod pipes;
 mod session;
 mod sse;
+mod terminal;
 
 mod child_life;
 mod child_output;
@@ -57,6 +59,9 @@ mod environment;
 mod fake_child;
 mod pool;
 mod smoke;
+
+mod run_command;
+mod serve_command;
 
 mod batch;
 mod corpus;
