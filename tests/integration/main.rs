@@ -54,9 +54,13 @@ mod demo_server;
 mod fake_child;
 mod smoke;
 
+mod asks;
 mod batch;
+mod calls;
 mod corpus;
+mod keys;
 mod negotiation;
+mod origin;
 mod versions;
 
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
