@@ -42,31 +42,35 @@
 
 use std::time::Duration;
 
+mod asks;
+mod batch;
+mod calls;
 mod child;
-mod client;
-mod gateway;
-mod metrics;
-mod pipes;
-mod session;
-mod sse;
-mod terminal;
-
 mod child_life;
 mod child_output;
+mod client;
 mod clocks;
+mod corpus;
 mod demo_server;
 mod environment;
 mod fake_child;
+mod gateway;
+mod keys;
+mod metrics;
+mod negotiation;
+mod origin;
+mod pipes;
 mod pool;
-mod smoke;
-
 mod run_command;
 mod serve_command;
-
-mod batch;
-mod corpus;
-mod negotiation;
+mod session;
+mod smoke;
+mod sse;
+mod terminal;
 mod versions;
+
+
+
 
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,9 +2,11 @@
 //! and a stream of them on a connection.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::PATIENCE;
 use crate::client::{Connection, Head};
 
 /// One thing an event stream said.
@@ -147,12 +149,15 @@ impl EventStream {
         self.next_event_or_end().expect("the stream ended before the next event")
     }
 
-    /// The next event; `None` when the stream has ended.
+    /// The next event; `None` when the stream has ended. Comments alone do not keep it waiting.
+    #[track_caller]
     pub fn next_event_or_end(&mut self) -> Option<Event> {
+        let began = Instant::now();
         loop {
             if let Item::Event(event) = self.next()? {
                 return Some(event);
             }
+            assert!(began.elapsed() < PATIENCE, "only comments for {PATIENCE:?}: {:?}", self.seen);
         }
     }
 

@@ -1,0 +1,206 @@
+//! What a child sends of its own: its requests and notifications, the way to the client, and the answers back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::child::{Record, Server};
+use crate::gateway::Gateway;
+use crate::session::Session;
+
+/// A client that answers everything a child may ask.
+fn able() -> Value {
+    json!({ "roots": {}, "sampling": {}, "elicitation": {} })
+}
+
+/// R:H15, R:H17, R:H19, C:B46: the standalone stream carries what belongs to no call, and never a response; of
+/// two readers the later one takes it over, and each message comes once.
+#[test]
+fn the_standalone_stream_carries_what_belongs_to_no_call() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-06-18", json!({}));
+    let mut first = session.get();
+    // Two calls in flight: a notification cannot belong to one of them.
+    let held = session.send_call(1, "hold", json!({ "gate": "g" }));
+    session.call(2, "await_held", json!({ "gate": "g" }));
+    session.call(3, "notify", json!({ "method": "notifications/tools/list_changed" }));
+    assert_eq!(first.next_message()["method"], "notifications/tools/list_changed");
+    let mut second = session.get();
+    assert!(first.next_event_or_end().is_none(), "the older reader is closed, not starved");
+    session.call(4, "notify", json!({ "method": "notifications/prompts/list_changed" }));
+    session.call(5, "notify", json!({ "method": "notifications/resources/list_changed" }));
+    session.call(6, "release", json!({ "gate": "g" }));
+    assert_eq!(held.finish().message()["id"], 1);
+    assert_eq!(second.next_message()["method"], "notifications/prompts/list_changed");
+    assert_eq!(second.next_message()["method"], "notifications/resources/list_changed");
+    session.delete();
+    assert!(second.next_event_or_end().is_none(), "nothing else ever came: {:?}", second.seen);
+    gateway.await_metric("stream_cuts_total", &[("reason", "takeover")], |count| count == 1.0);
+}
+
+/// R:H18: a request that belongs to no call goes to the standalone stream, and its answer back to the child
+/// under the child's own id.
+#[test]
+fn a_request_outside_a_call_goes_to_the_standalone_stream() {
+    let record = Record::new();
+    let request = r#"{"jsonrpc":"2.0","id":"r-é","method":"roots/list"}"#;
+    let server = Server::fake("fake").option("--record", record.path()).arg("--after-initialized").arg(request);
+    let gateway = Gateway::start(&server.key("check_on_start = false").key("pool.min_idle = 0").toml());
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let session = Session::open(&gateway, "/fake/mcp", revision, able());
+        let mut stream = session.get();
+        let asked = stream.next_message();
+        assert_eq!(asked["method"], "roots/list", "{revision}: {asked}");
+        let accepted = session.respond(&asked["id"], json!({ "roots": [], "revision": revision }));
+        assert_eq!((accepted.status(), accepted.body.len()), (202, 0));
+        let answer = record.await_message(|message| message["result"]["revision"] == revision);
+        assert_eq!(answer["id"], "r-é");
+    }
+}
+
+/// R:H35: what a child sends between its InitializeResult and `initialized` is held, not refused: requests
+/// come after it; notifications and its pings are served at once.
+#[test]
+fn what_a_child_sends_early_is_held() {
+    let record = Record::new();
+    let server = Server::fake("fake")
+        .option("--record", record.path())
+        .arg("--after-init")
+        .arg(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)
+        .arg("--after-init")
+        .arg(r#"{"jsonrpc":"2.0","id":2,"method":"roots/list"}"#)
+        .arg("--after-init")
+        .arg(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"early"}}"#);
+    let gateway = Gateway::start(&server.key("check_on_start = false").key("pool.min_idle = 0").toml());
+    let session = Session::initialize(&gateway, "/fake/mcp", "2025-06-18", able(), &[]);
+    let pong = record.await_message(|message| message["id"] == 1 && message["result"] == json!({}));
+    assert!(pong.get("method").is_none());
+    let mut stream = session.get();
+    assert_eq!(stream.next_message()["params"]["data"], "early");
+    assert!(!record.lines().iter().any(|line| line.contains("initialized\"")), "nobody confirmed yet");
+    assert!(stream.connection().is_quiet_for(Duration::from_millis(50)), "the request waits");
+    session.notify("notifications/initialized", json!({}));
+    let asked = stream.next_message();
+    assert_eq!(asked["method"], "roots/list");
+    session.respond(&asked["id"], json!({ "roots": [] }));
+    let answer = record.await_message(|message| message["result"]["roots"].is_array());
+    assert_eq!(answer["id"], 2);
+    let lines = record.lines();
+    let place = |needle: &str| lines.iter().position(|line| line.contains(needle)).unwrap();
+    assert!(place("notifications/initialized") < place("\"roots\":[]"), "{lines:?}");
+}
+
+/// R:H31: a child's ping is answered by the gateway, under the child's id, without troubling the client.
+#[test]
+fn a_childs_ping_is_answered_by_the_gateway() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    for id in [json!(7), json!("ping-é"), json!(0)] {
+        let answer = session.send_call(1, "ask", json!({ "method": "ping", "id": id })).finish();
+        assert!(!answer.is_stream(), "nothing but the answer was sent: {answer:?}");
+        assert_eq!(answer.message()["result"]["structuredContent"]["result"], json!({}), "{answer:?}");
+        assert_eq!(answer.message()["result"]["structuredContent"]["id"], id, "{answer:?}");
+    }
+}
+
+/// C:B48: a request of the child's comes on the stream of the call it belongs to, and the answer goes back.
+#[test]
+fn a_request_within_a_call_comes_on_its_stream() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", able());
+    let arguments = json!({ "method": "elicitation/create", "id": "e1", "params": { "message": "m", "zz": 1 } });
+    let mut stream = session.send_call(1, "ask", arguments).stream();
+    let asked = stream.next_message();
+    assert_eq!((&asked["method"], &asked["params"]["zz"]), (&json!("elicitation/create"), &json!(1)), "{asked}");
+    session.respond(&asked["id"], json!({ "action": "accept", "content": { "n": 1 } }));
+    let answer = stream.next_message();
+    let back = &answer["result"]["structuredContent"];
+    assert_eq!((&back["id"], &back["result"]["content"]["n"]), (&json!("e1"), &json!(1)), "{answer}");
+}
+
+/// C:B48: what the client did not say it can do is refused to the child at once.
+#[test]
+fn what_the_client_cannot_do_is_refused_at_once() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    for method in ["roots/list", "sampling/createMessage", "elicitation/create"] {
+        let answer = session.send_call(1, "ask", json!({ "method": method })).finish();
+        assert!(!answer.is_stream(), "{method}: {answer:?}");
+        let back = answer.message()["result"]["structuredContent"].clone();
+        assert_eq!(back["error"]["code"], -32601, "{method}: {back}");
+    }
+}
+
+/// R:H34, F:C14: an answer nobody asked this session for, or that was given already, is accepted, dropped and
+/// counted; it reaches no child, and the one that was asked for still arrives.
+#[test]
+fn answers_nobody_awaits_are_dropped() {
+    let record = Record::new();
+    let server = Server::fake("fake").option("--record", record.path());
+    let gateway = Gateway::start(&server.key("check_on_start = false").key("pool.min_idle = 0").toml());
+    let [asked, other] = [(); 2].map(|()| Session::open(&gateway, "/fake/mcp", "2025-11-25", able()));
+    let arguments = json!({ "method": "sampling/createMessage", "id": "s", "params": {} });
+    let mut stream = asked.send_call(1, "ask", arguments).stream();
+    let id = stream.next_message()["id"].clone();
+    let before = record.lines().len();
+    let forged = |session: &Session, id: &Value| {
+        assert_eq!(session.respond(id, json!({ "forged": true })).status(), 202);
+        let body = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -1, "message": "forged" } });
+        assert_eq!(session.post_request(body.to_string()).send(session.address).status(), 202);
+    };
+    // The other session guesses the very id; both guess others, the child's own among them.
+    forged(&other, &id);
+    for guess in [json!("s"), json!(1), json!(2), json!("1"), json!(0), json!("")] {
+        if guess != id {
+            forged(&asked, &guess);
+            forged(&other, &guess);
+        }
+    }
+    assert_eq!(record.lines().len(), before, "{:?}", record.lines());
+    asked.respond(&id, json!({ "model": "m" }));
+    assert_eq!(stream.next_message()["result"]["structuredContent"]["result"]["model"], "m");
+    let after = record.lines().len();
+    forged(&asked, &id);
+    assert_eq!(record.lines().len(), after, "a second answer is one too many");
+    let dropped = gateway.metrics().count("unmatched_responses_total", &[("from", "client")]);
+    assert!(dropped >= 20.0, "{dropped}");
+}
+
+/// R:H34: an answer that comes after its time is dropped; the child was told before, and the call ended.
+#[test]
+fn an_answer_that_comes_too_late_is_dropped() {
+    let record = Record::new();
+    let server = Server::fake("fake").option("--record", record.path()).key("timeouts.ask = \"150ms\"");
+    let gateway = Gateway::start(&server.key("check_on_start = false").key("pool.min_idle = 0").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", able());
+    let mut stream = session.send_call(1, "ask", json!({ "method": "elicitation/create", "id": 9 })).stream();
+    let asked = stream.next_message();
+    let withdrawn = stream.next_message();
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    let answer = stream.next_message();
+    assert!(answer["result"]["structuredContent"]["error"]["code"].is_i64(), "{answer}");
+    let before = record.lines().len();
+    assert_eq!(session.respond(&asked["id"], json!({ "action": "accept" })).status(), 202);
+    session.request(2, "vendor/last", json!({}));
+    assert_eq!(record.lines().len(), before + 1, "{:?}", record.lines());
+}
+
+/// R:H26: a quiet stream carries comments, which use up no event id and reach nobody else.
+#[test]
+fn quiet_streams_carry_comments() {
+    let record = Record::new();
+    let server = Server::fake("fake").option("--record", record.path());
+    let server = server.key("check_on_start = false").key("pool.min_idle = 0").toml();
+    let gateway = Gateway::start(&format!("[streams]\ncomment_every = \"50ms\"\nsse_after = \"50ms\"\n{server}"));
+    let session = Session::open(&gateway, "/fake/mcp", "2025-06-18", json!({}));
+    let before = record.lines().len();
+    for mut stream in [session.get(), session.send_call(1, "silent", json!({})).stream()] {
+        for _ in 0..4 {
+            let item = stream.next().unwrap();
+            assert!(matches!(item, crate::sse::Item::Comment(_)), "{item:?}");
+        }
+        assert_eq!(stream.last_event_id(), "");
+    }
+    assert_eq!(record.lines().len(), before + 1, "{:?}", record.lines());
+}
