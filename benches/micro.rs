@@ -1,0 +1,154 @@
+//! The pieces of the hot path one by one: `cargo bench --bench micro`.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use gangway::mcp::ids::Id;
+use gangway::mcp::message::Message;
+use gangway::mcp::payload::Payload;
+use gangway::mcp::scan::{Author, MAX_DEPTH, scan};
+use gangway::mcp::stream_log::{Bounds, EventKind, Framing, Next, Nonce, StreamLog, priming_event};
+
+const CALL: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","#,
+    r#""arguments":{"text":"The quick brown fox jumps over the lazy dog."},"_meta":{"progressToken":7}}}"#
+);
+const PROGRESS: &str = concat!(
+    r#"{"jsonrpc":"2.0","method":"notifications/progress","#,
+    r#""params":{"progressToken":42,"progress":17,"total":1000}}"#
+);
+
+/// The defaults of `[replay]` and the send window.
+const BOUNDS: Bounds = Bounds { events: 1024, bytes: 4 << 20, window: 4 << 20 };
+
+/// A result whose text makes up `bytes`, as prose with an escape now and then.
+fn result(bytes: usize) -> Bytes {
+    let prose = r"Lorem ipsum dolor sit amet, consectetur adipiscing elit.\n";
+    let text: String = prose.chars().cycle().take(bytes / prose.len() * prose.len()).collect();
+    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":42,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#))
+}
+
+/// A result of many small values, which costs a scanner most.
+fn table(rows: usize) -> Bytes {
+    let rows = vec![r#"{"id":12345,"name":"a name","price":12.5,"ok":true,"none":null}"#; rows].join(",");
+    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":42,"result":{{"structuredContent":{{"rows":[{rows}]}}}}}}"#))
+}
+
+/// A result nested as deep as is allowed.
+fn deep() -> Bytes {
+    let inside = MAX_DEPTH as usize - 2;
+    let (open, close) = ("[".repeat(inside), "]".repeat(inside));
+    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":42,"result":{{"a":{open}{close}}}}}"#))
+}
+
+fn envelope(criterion: &mut Criterion) {
+    let texts = [
+        ("call", Bytes::from(CALL)),
+        ("64KiB", result(64 << 10)),
+        ("1MiB", result(1 << 20)),
+        ("table", table(1000)),
+        ("deep", deep()),
+    ];
+    let mut group = criterion.benchmark_group("envelope");
+    for (name, text) in texts {
+        scan(&text, Author::Client).expect("the text is valid");
+        group.throughput(Throughput::Bytes(text.len() as u64));
+        group.bench_function(format!("scan/{name}"), |bench| bench.iter(|| scan(black_box(&text), Author::Child)));
+        group.bench_function(format!("parse/{name}"), |bench| {
+            bench.iter(|| Message::parse(black_box(text.clone()), Author::Child));
+        });
+    }
+    group.finish();
+}
+
+fn splice(criterion: &mut Criterion) {
+    let id = Id::parse(Bytes::from_static(b"\"client-7\"")).expect("an id");
+    let read = |text: Bytes| Message::parse(text, Author::Child).expect("a message");
+    let call = read(Bytes::from(CALL));
+    let mut line = Vec::with_capacity(1024);
+    let mut group = criterion.benchmark_group("splice");
+    group.bench_function("request", |bench| {
+        bench.iter(|| {
+            line.clear();
+            black_box(&call).write_request(42, &mut line);
+        });
+    });
+    for (name, text) in [("small", result(100)), ("64KiB", result(64 << 10)), ("1MiB", result(1 << 20))] {
+        let answer = read(text);
+        group.bench_function(format!("answer/{name}"), |bench| bench.iter(|| black_box(&answer).with_id(&id)));
+    }
+    let progress = read(Bytes::from(PROGRESS));
+    group.bench_function("progress", |bench| bench.iter(|| black_box(&progress).with_progress_of(&id)));
+    group.finish();
+}
+
+fn sse(criterion: &mut Criterion) {
+    let nonce = Nonce::from_bits(0x0123_4567_89ab_cdef);
+    let mut group = criterion.benchmark_group("sse");
+    group.bench_function("priming", |bench| bench.iter(|| priming_event(black_box(nonce), Duration::from_secs(1))));
+    for (name, text) in [("progress", Bytes::from(PROGRESS)), ("64KiB", result(64 << 10)), ("1MiB", result(1 << 20))] {
+        let payload = Payload::whole(text);
+        group.bench_function(format!("encode/{name}"), |bench| {
+            let fresh = || StreamLog::new(nonce, Framing::Resumable);
+            let push = |mut log: StreamLog| {
+                log.push(EventKind::Notification, black_box(&payload));
+                log
+            };
+            bench.iter_batched(fresh, push, BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+fn stream_log(criterion: &mut Criterion) {
+    const EVENTS: u64 = 1000;
+    let payload = Payload::whole(Bytes::from(PROGRESS));
+    let fresh = || StreamLog::new(Nonce::from_bits(7), Framing::Resumable);
+    let filled = || {
+        let mut log = fresh();
+        for _ in 0..EVENTS {
+            log.push(EventKind::Notification, &payload);
+        }
+        log
+    };
+    let mut group = criterion.benchmark_group("stream_log");
+    group.throughput(Throughput::Elements(EVENTS));
+    group.bench_function("push", |bench| bench.iter_with_large_drop(filled));
+    group.bench_function("read", |bench| {
+        bench.iter_batched_ref(filled, |log| while_events(log, |_| ()), BatchSize::SmallInput);
+    });
+    group.bench_function("trim", |bench| {
+        let none = Bounds { events: 0, ..BOUNDS };
+        bench.iter_batched_ref(filled, |log| log.trim(&none, false), BatchSize::SmallInput);
+    });
+    group.bench_function("push, read and trim in turn", |bench| {
+        bench.iter_batched_ref(
+            fresh,
+            |log| {
+                for cursor in 0..EVENTS {
+                    log.push(EventKind::Notification, &payload);
+                    log.trim(&BOUNDS, true);
+                    black_box(log.read(cursor));
+                    log.trim(&BOUNDS, true);
+                }
+                log.end(Instant::now());
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+/// Reads a log to its end.
+fn while_events(log: &mut StreamLog, mut take: impl FnMut(Payload)) {
+    let mut cursor = 0;
+    while let Next::Event(frame) = log.read(cursor) {
+        take(black_box(frame));
+        cursor += 1;
+    }
+}
+
+criterion_group!(benches, envelope, splice, sse, stream_log);
+criterion_main!(benches);
