@@ -68,17 +68,18 @@ export function server(name, command, args) {
 /**
  * Runs `gangway serve` on a configuration text until its `ready` line.
  *
- * Gives `url(NAME)` and `stop()`, which drains it and throws unless it exits with status 0. `log` names the file below
- * RESULTS that keeps everything the gateway wrote.
+ * Gives `url(NAME)`, the `admin` address, `signal(NAME)`, `ended`, a promise of the exit code or the signal's name, and
+ * `stop()`, which drains it and throws unless it exits with status 0. `log` names the file below RESULTS that keeps
+ * everything the gateway wrote; `env` holds variables beside our own.
  */
-export async function startGateway(config, log) {
+export async function startGateway(config, log, env = {}) {
   mkdirSync(RESULTS, { recursive: true });
   const folder = mkdtempSync(path.join(tmpdir(), 'gangway-outer-'));
   const file = path.join(folder, 'gangway.toml');
   writeFileSync(file, config);
   const logFile = path.join(RESULTS, log);
   const logDescriptor = openSync(logFile, 'w');
-  const child = spawnTracked(BINARY, ['serve', '-c', file], { stdio: ['ignore', 'inherit', 'pipe'] });
+  const child = spawnTracked(BINARY, ['serve', '-c', file], { stdio: ['ignore', 'inherit', 'pipe'], env: { ...process.env, ...env } });
   const failed = once(child, 'error').then(([error]) => {
     throw new Error(`${BINARY} does not start: ${error.message}. Build it with cargo build, or set GANGWAY_BIN`);
   });
@@ -97,10 +98,13 @@ export async function startGateway(config, log) {
     closed.then(() => reject(new Error(`gangway ended before it was ready (${logFile}):\n${tail(logFile)}`)), reject);
     delay(START_LIMIT_MS, undefined, { ref: false }).then(() => reject(new Error(`gangway is not ready after ${START_LIMIT_MS} ms; see ${logFile}`)));
   });
-  const { listen } = await Promise.race([ready, failed]);
+  const { listen, admin } = await Promise.race([ready, failed]);
   const [address] = [listen].flat();
   return {
     url: (name) => `http://${address}/${name}/mcp`,
+    admin,
+    signal: (name) => child.kill(name),
+    ended: closed.then(() => child.exitCode ?? child.signalCode),
     async stop() {
       const status = await stop(child);
       await closed;
