@@ -29,6 +29,7 @@
 //! | `session` | `Session` (one MCP session), `Exchange` (a request on its way), `Answer` |
 //! | `sse` | `Parser` (WHATWG HTML, "Server-sent events") and `EventStream` (one on a connection) |
 //! | `child` | `Server` (configuration of a child), `Gate` (what a child waits for), `Record` (what it read) |
+//! | `keys` | `Key` of a caller, and the `[auth]` that admits some |
 //! | `pipes` | `Pipes`: a child driven without a gateway, to try the children themselves |
 //! | `fake_child.py` | the scripted child; the table at its top lists every fault |
 //!
@@ -44,6 +45,7 @@ use std::time::Duration;
 mod child;
 mod client;
 mod gateway;
+mod keys;
 mod metrics;
 mod pipes;
 mod session;
@@ -57,6 +59,8 @@ mod batch;
 mod corpus;
 mod negotiation;
 mod versions;
+
+mod sessions;
 
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
