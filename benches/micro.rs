@@ -142,7 +142,7 @@ fn stream_log(criterion: &mut Criterion) {
 }
 
 /// Reads a log to its end.
-fn while_events(log: &mut StreamLog, mut take: impl FnMut(Payload)) {
+fn while_events(log: &mut StreamLog, mut take: impl FnMut(&Payload)) {
     let mut cursor = 0;
     while let Next::Event(frame) = log.read(cursor) {
         take(black_box(frame));

@@ -29,6 +29,7 @@
 //! | `session` | `Session` (one MCP session), `Exchange` (a request on its way), `Answer` |
 //! | `sse` | `Parser` (WHATWG HTML, "Server-sent events") and `EventStream` (one on a connection) |
 //! | `child` | `Server` (configuration of a child), `Gate` (what a child waits for), `Record` (what it read) |
+//! | `keys` | `Key` of a caller, and the `[auth]` that admits some |
 //! | `pipes` | `Pipes`: a child driven without a gateway, to try the children themselves |
 //! | `terminal` | `OnTerminal`: the binary with a pseudo-terminal as its standard error |
 //! | `fake_child.py` | the scripted child; the table at its top lists every fault |
@@ -44,6 +45,7 @@ use std::time::Duration;
 
 mod asks;
 mod batch;
+mod caller_key;
 mod calls;
 mod child;
 mod child_life;
@@ -64,10 +66,13 @@ mod pool;
 mod run_command;
 mod serve_command;
 mod session;
+mod sessions;
 mod smoke;
 mod sse;
 mod terminal;
 mod versions;
+
+
 
 
 
