@@ -72,10 +72,5 @@ mod sse;
 mod terminal;
 mod versions;
 
-
-
-
-
-
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);

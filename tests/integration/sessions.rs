@@ -5,10 +5,10 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::caller_key::{Key, only};
 use crate::child::Server;
 use crate::client::{Request, Response};
 use crate::gateway::Gateway;
-use crate::caller_key::{Key, only};
 use crate::session::{Exchange, Session, initialize};
 
 const REVISION: &str = "2025-11-25";
