@@ -5,6 +5,7 @@ mod ask;
 mod call;
 pub mod capacity;
 mod child_side;
+mod client_side;
 mod congestion;
 mod handshake;
 mod in_band;

@@ -26,7 +26,7 @@ use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::{Lost, Nonce, parse_event_id};
-use crate::telemetry::label::{Direction, Notice, Outcome, SessionEnd, Start, StreamKind, Unmatched};
+use crate::telemetry::label::{Outcome, SessionEnd, Start, StreamKind};
 use crate::telemetry::{Client, ServerMetrics, SessionDigest, session_digest};
 use crate::upstream::conversation::Conversation;
 use crate::upstream::outbound::NotSent;
@@ -332,72 +332,6 @@ impl Session {
         post.promote(|| self.open_stream());
     }
 
-    /// Passes a notification of the client's on, or acts on it.
-    ///
-    /// # Errors
-    /// When it could not be queued.
-    pub fn tell(&self, message: &Message) -> Result<(), NotSent> {
-        self.touch();
-        let Some(conversation) = self.conversation.get() else { return Err(NotSent::Closed) };
-        let kind = match message.method() {
-            "notifications/initialized" => {
-                self.confirm();
-                return Ok(());
-            }
-            "notifications/cancelled" => {
-                self.cancel(message);
-                return Ok(());
-            }
-            "notifications/progress" => Notice::Progress,
-            _ => Notice::Other,
-        };
-        self.terms.metrics.notification(Direction::ToChild, kind);
-        conversation.notify(message)
-    }
-
-    /// Ends every call of this session that has the id the client names: with equal ids in flight
-    /// it cannot be told which was meant.
-    fn cancel(&self, message: &Message) {
-        self.terms.metrics.notification(Direction::ToChild, Notice::Cancelled);
-        let Some(named) = message.id_at(message.fields().request_id) else { return };
-        let taken: Vec<(u64, Call)> = {
-            let mut state = self.state();
-            // `initialize` must not be cancelled (cancellation, Behavior Requirements).
-            if state.phase == Phase::Starting {
-                return;
-            }
-            let numbers: Vec<u64> =
-                state.calls.iter().filter(|(_, call)| call.id == named).map(|(number, _)| *number).collect();
-            numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
-        };
-        for (number, call) in taken {
-            if let Some(conversation) = self.conversation.get() {
-                conversation.cancel(number, Some(message), "cancelled");
-            }
-            self.conclude(call, |id| Cause::Cancelled.reply(id));
-        }
-    }
-
-    /// Takes the client's answer to a request of the child's. Whoever asks for nothing gets
-    /// nothing: an answer nobody awaits is dropped.
-    ///
-    /// # Errors
-    /// When it could not be queued.
-    pub fn respond(&self, message: &Message) -> Result<(), NotSent> {
-        self.touch();
-        let ask = message.id().and_then(|id| self.take_ask(&id));
-        match (ask, self.conversation.get()) {
-            (Some(ask), Some(conversation)) => {
-                self.accounts().asked(&ask, self, ask.since.elapsed(), outcome_of(message));
-                conversation.respond(&ask.id, message)
-            }
-            _ => {
-                self.terms.metrics.unmatched(Unmatched::Client);
-                Ok(())
-            }
-        }
-    }
-
     /// Ends the wait for a client's answer; the calls' clocks run on once none is awaited.
     pub(super) fn take_ask(&self, id: &Id) -> Option<Ask> {
         let now = Instant::now();
@@ -429,7 +363,7 @@ impl Session {
     }
 
     /// Sends `initialized` to the child, once, and then what it asked too early.
-    fn confirm(&self) {
+    pub(super) fn confirm(&self) {
         let early = {
             let mut state = self.state();
             if state.phase != Phase::Answered {
