@@ -1,4 +1,84 @@
 //! Gangway puts local MCP **stdio** servers on the network as **Streamable HTTP** endpoints.
+//!
+//! This page is the map. Words: a *client* is the HTTP caller, a *child* one process that speaks MCP on its pipes, a
+//! *server* a configured command with its endpoint. A *session* is what `Mcp-Session-Id` names, a *stream* one SSE
+//! stream of it, a *conversation* the dialogue with one child, and a *participant* whoever takes part in one.
+//!
+//! # The parts, and what each may import
+//!
+//! | part | holds | imports, beside the leaves |
+//! |---|---|---|
+//! | `main` | nothing but the call of `cli::main` | `cli` |
+//! | `cli` | commands: flags in, exit status out; signals; what a start shows | `gateway`, `auth`, `mcp` |
+//! | `gateway` | one process: build (bound, nothing served), run, drain; every long-lived task | `net`, `http`, `server`, `auth` |
+//! | `net` | sockets: bind, accept, caps, the clocks of one HTTP/1 connection; knows no MCP | – |
+//! | `http` | from a request's head to a typed call, and every way to answer | `auth`, `server`, `exchange`, `mcp` |
+//! | `auth` | who calls: API keys | – |
+//! | `server` | one configured server: breaker, readiness, opening and finding sessions, why a start failed | `exchange`, `upstream`, `mcp` |
+//! | `exchange` | who takes part in conversations: sessions, their calls, POSTs and streams | `upstream`, `mcp` |
+//! | `upstream` | children: forking, pipes, ids, leases, the pool, the scout, the end | `mcp` |
+//! | `mcp` | the protocol, pure: messages by byte range, ids, revisions, the log of a stream | – |
+//!
+//! Leaves, which everybody may import: `config` (what was typed, and what it means), `caller` (who calls, as plain
+//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients).
+//! Imports go one way, so a part can be read, and tried, with those below it and nothing else. Only `net`, `http` and
+//! `auth` know hyper. `mcp` knows std, bytes, serde, serde_json and memchr: no I/O, no clock, no runtime. A part is
+//! handed its own section of the configuration, never the whole. `tests/architecture.rs` checks all of this, and that
+//! files have fewer than 500 lines of code and functions at most 60.
+//!
+//! # The life of a request
+//!
+//! 1. `net::accept` takes the connection within the caps; `net::wire` and `net::clock` watch it below hyper: header
+//!    time-out, idle bodies, stalled writes, age, drain.
+//! 2. [`http::Door::handle`] is the one place where requests come in. It finds the route and asks, from the head
+//!    alone: the guard (`Host`, `Origin`, `OPTIONS`), then `auth` for the caller's principal. Every way to say no is a
+//!    `http::refusal::Refused`, which this one place counts, logs and words.
+//! 3. `http::streamable` reads the body within its bounds and parses the envelope (`mcp::message`): where the members
+//!    stand is found in one pass, what they hold stays raw.
+//! 4. `initialize` opens a session (`server::Server::open`): a seat in the registry, the breaker's leave, a leased
+//!    child, a conversation with it. Anything else finds its session by id, server and principal together, or is 404.
+//! 5. `exchange::session::Session::call` reserves a child-side id, keeps the call under it and hands the message to
+//!    `upstream::conversation`, which splices the id in and writes the line to the child's stdin: at once where the
+//!    pipe has room, through a bounded queue else (`upstream::outbound`).
+//! 6. Meanwhile the handler waits for the head of its `exchange::post::Post`: JSON if the answer is the first thing
+//!    that comes, SSE if anything else does or nothing did for `streams.sse_after`.
+//!
+//! # The life of a child's line
+//!
+//! 1. `upstream::line` cuts what was read into bounded lines; `mcp::message` parses the envelope and checks UTF-8.
+//!    A line that is no message still ends the call whose id can be read from it.
+//! 2. The conversation says **which participant**: a response goes to whoever asked under that id, progress to the
+//!    owner of its token, a ping is answered here, the rest goes to the conversation's own participant. It does so
+//!    through the trait `upstream::participant::Participant`, which `exchange` implements, so no import points back.
+//! 3. The session (`exchange::child_side`) says **which stream** (`exchange::route`), under the client's own id.
+//! 4. A response that is the first thing of its POST becomes its JSON body; everything else is appended, encoded
+//!    once, to the log of a stream (`mcp::stream_log`), which keeps it until a reader has it, and for replay after.
+//! 5. `http::event_stream` is the body that a reader pulls: it compares its cursor with the log and sleeps on a
+//!    version counter, so that no wake-up can be lost. A reader that falls behind slows its session's own child
+//!    (`exchange::congestion`) until the stall clock cuts it; it costs nobody else anything.
+//!
+//! # Who owns what
+//!
+//! | what | owner |
+//! |---|---|
+//! | sockets, connections | `net`, in the JoinSet of their listener |
+//! | tasks that live as long as the process | [`gateway::Gateway::run`], in one JoinSet |
+//! | sessions | `exchange::registry`: handles are cloned out, no lock is held over an await or a send |
+//! | what a client wishes, its calls, its streams | the session; only a session writes its logs |
+//! | ids of one child, and who waits for which | its conversation |
+//! | processes and pipes | one task per child (`upstream::child`); every fork happens on the spawner's thread, which lives as long as the process because parent-death signals depend on it |
+//! | which child is free | `upstream::pool`; a `Lease` gives its child back when it is dropped |
+//! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file |
+//! | numbers and log lines | `telemetry`; whoever logs never waits |
+//!
+//! What comes in pairs is a Drop guard: leases, seats, gauges, permits of the budget, the rewritten line of a start.
+//! Locks are taken in the order POST, session, stream, and none while calling into a conversation.
+//!
+//! # The end
+//!
+//! A signal becomes an order in `cli::process`; `gateway::drain` makes the gateway unready, waits `drain.prestop`,
+//! refuses new work, waits for calls, ends the sessions, stops the children, and lets the listeners go last, so that
+//! until then every client gets an answer. A second signal drops everything at once, which kills the children's groups.
 
 pub mod auth;
 pub mod budget;

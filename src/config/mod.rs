@@ -2,10 +2,10 @@
 //!
 //! A file goes through four steps, and every problem of the last three is collected before anything is refused:
 //!
-//! 1. [`document`]: TOML to values with their places; variables are filled in. Only a syntax error ends here.
-//! 2. [`section`]: each table is read key by key, with defaults; a key nobody reads is unknown.
-//! 3. [`routes`] and [`doors`]: what concerns several tables at once.
-//! 4. [`meaning`]: the types the rest of the program is handed, a section to each part.
+//! 1. `document`: TOML to values with their places; variables are filled in. Only a syntax error ends here.
+//! 2. `section`: each table is read key by key, with defaults; a key nobody reads is unknown.
+//! 3. `routes` and `doors`: what concerns several tables at once.
+//! 4. `meaning`: the types the rest of the program is handed, a section to each part.
 //!
 //! The flags of `gangway run` enter at step 2, so both ways have the same defaults.
 

@@ -49,7 +49,7 @@ pub struct DoorParts {
     pub log: AccessLog,
     /// The node tag.
     pub node: Arc<str>,
-    /// Whether this listener is on its way out, for answers that say so.
+    /// Sessions of one verified caller, unless its key says otherwise.
     pub cap: Option<usize>,
 }
 

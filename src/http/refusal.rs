@@ -1,7 +1,7 @@
 //! Every way to say no before a call runs, and what each looks like on the wire.
 //!
 //! The status speaks for the connection and the session; a call of a live session fails in-band
-//! instead (see [`super::loss`]). The text is fixed: it never quotes the request.
+//! instead (see `exchange::in_band`). The text is fixed: it never quotes the request.
 
 use std::time::Duration;
 

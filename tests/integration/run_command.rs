@@ -49,6 +49,7 @@ fn status(address: SocketAddr, authorization: Option<&str>) -> u16 {
     request.send(address).status()
 }
 
+/// C:B28
 #[test]
 fn on_a_terminal_a_start_is_one_rewritten_line_and_then_what_to_paste() {
     let mut gate = Gate::new();
@@ -117,6 +118,7 @@ fn off_a_terminal_the_same_stands_in_plain_lines_beside_the_log() {
     assert_eq!(session.call_text(1, "add", json!({ "a": 2, "b": 3 })), "5");
 }
 
+/// F:A01, C:B17
 #[test]
 fn a_server_that_does_not_start_ends_the_run_and_says_why() {
     let directory = Directory::new();
@@ -157,6 +159,7 @@ fn a_server_that_does_not_start_ends_the_run_and_says_why() {
     }
 }
 
+/// F:B11
 #[test]
 fn the_last_lines_of_stderr_are_shown_without_secrets_and_harmless() {
     let mut args = fake(&["--stderr", "first", "--stderr", "\u{1b}[31mred", "--stderr", "password=hunter2"]);
@@ -230,6 +233,7 @@ fn a_port_that_is_taken_has_a_holder_and_another_to_type() {
     }
 }
 
+/// R:D16, C:B33
 #[test]
 fn hang_up_and_interrupt_drain() {
     for signal in [Signal::HUP, Signal::INT] {
@@ -244,6 +248,7 @@ fn hang_up_and_interrupt_drain() {
     }
 }
 
+/// R:D16, C:B31
 #[test]
 fn an_interrupted_start_leaves_nothing_behind() {
     let mut gateway = Gateway::run(&["--", "sh", "-c", "sleep 3600 & exec sleep 3600"]);
@@ -253,6 +258,7 @@ fn an_interrupted_start_leaves_nothing_behind() {
     await_that("the end of the group", || (!children.iter().any(Process::is_alive)).then_some(()));
 }
 
+/// R:D06, F:E06
 #[test]
 fn the_server_gets_your_environment_but_for_the_gateways_own() {
     let args = fake(&[]);

@@ -59,6 +59,7 @@ fn an_open_address_needs_a_word_about_who_may_come_in() {
     gateway.await_event("warning", |event| event["warning"].as_str().unwrap().starts_with("no authentication"));
 }
 
+/// F:A01, C:B17, C:B29
 #[test]
 fn a_server_that_fails_is_told_of_with_a_hint_and_the_others_serve() {
     let broken = Server::fake("hub").arg("--stderr").arg("HUB_TOKEN must be set").arg("--exit").arg("2");
@@ -92,6 +93,7 @@ fn the_node_tag_comes_from_the_environment() {
     assert_eq!(failed.map(|_| ()).expect_err("an empty tag is none").status.code(), Some(78));
 }
 
+/// F:F07
 #[test]
 fn the_keys_file_is_followed() {
     let directory = Directory::new();
@@ -119,6 +121,7 @@ fn the_keys_file_is_followed() {
     assert_eq!(told, 1);
 }
 
+/// F:F06
 #[test]
 fn hang_up_is_logged_and_quit_tells_the_state() {
     let mut gateway = Gateway::start(&format!("[drain]\nprestop = \"0s\"\n{}", Server::demo("demo").toml()));
@@ -131,6 +134,7 @@ fn hang_up_is_logged_and_quit_tells_the_state() {
     assert_eq!(gateway.stop(), 0);
 }
 
+/// F:F06, C:B33
 #[test]
 fn a_second_signal_ends_what_would_wait() {
     let toml = format!("[drain]\nprestop = \"1h\"\n{}", Server::demo("demo").toml());
