@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 
@@ -151,6 +151,11 @@ impl Door {
         }
         .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
         expose(response.headers_mut(), &admitted);
+        if self.readiness.is_draining() {
+            // RFC 9112 section 9.6: otherwise a proxy may send the next call on a connection that
+            // is just being closed, and cannot know whether it ran.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         self.metrics.http_response(route, response.status().as_u16());
         response
     }

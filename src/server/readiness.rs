@@ -28,12 +28,18 @@ impl Readiness {
         self.draining.store(true, Ordering::Release);
     }
 
+    /// Whether it is draining.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
     /// Whether requests should be sent here.
     ///
     /// # Errors
     /// The reason, in one word.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.draining.load(Ordering::Acquire) {
+        if self.is_draining() {
             return Err("draining");
         }
         if self.budget.used() >= self.budget.limit() {
@@ -47,7 +53,7 @@ impl Readiness {
     #[must_use]
     pub fn check_one(&self, name: &str) -> Option<Result<(), &'static str>> {
         let server = self.servers.iter().find(|server| &**server.name() == name)?;
-        Some(if self.draining.load(Ordering::Acquire) { Err("draining") } else { check_server(server) })
+        Some(if self.is_draining() { Err("draining") } else { check_server(server) })
     }
 
     /// A line per server: name, state, seconds since, reason.

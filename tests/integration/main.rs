@@ -54,6 +54,7 @@ mod client;
 mod clocks;
 mod corpus;
 mod demo_server;
+mod drain_connection;
 mod environment;
 mod fake_child;
 mod gateway;
