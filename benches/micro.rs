@@ -53,7 +53,7 @@ fn envelope(criterion: &mut Criterion) {
     ];
     let mut group = criterion.benchmark_group("envelope");
     for (name, text) in texts {
-        scan(&text, Author::Client).expect("the text is valid");
+        scan(&text, Author::Client).0.expect("the text is valid");
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_function(format!("scan/{name}"), |bench| bench.iter(|| scan(black_box(&text), Author::Child)));
         group.bench_function(format!("parse/{name}"), |bench| {

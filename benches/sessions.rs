@@ -12,15 +12,19 @@
 
 #[cfg(target_os = "linux")]
 #[path = "bridge/gateway.rs"]
+#[allow(dead_code, reason = "shared with the bridge bench")]
 mod gateway;
 #[cfg(target_os = "linux")]
 #[path = "bridge/http.rs"]
+#[allow(dead_code, reason = "shared with the bridge bench")]
 mod http;
 #[cfg(target_os = "linux")]
 #[path = "bridge/process.rs"]
+#[allow(dead_code, reason = "shared with the bridge bench")]
 mod process;
 #[cfg(target_os = "linux")]
 #[path = "bridge/request.rs"]
+#[allow(dead_code, reason = "shared with the bridge bench")]
 mod request;
 
 /// The binary under measurement.

@@ -31,6 +31,7 @@ mod native;
 #[cfg(target_os = "linux")]
 mod opening;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "shared with the sessions bench")]
 mod process;
 #[cfg(target_os = "linux")]
 mod request;

@@ -69,6 +69,7 @@ impl Process {
         let Process { runtime, logs } = self;
         let end = runtime.block_on(async {
             let (order, stop) = watch::channel(Stop::No);
+            let told = order.subscribe();
             let servers = Arc::clone(gateway.servers());
             let supervised = supervise(Arc::clone(&servers));
             let orders = Orders { order, hangup, servers };
@@ -82,6 +83,8 @@ impl Process {
                         drained = &mut running => End::Drained(drained),
                         outcome = supervised => match outcome {
                             Ok(()) => End::Drained(running.await),
+                            // A drain ends what is starting too; that is no failure.
+                            Err(()) if *told.borrow() != Stop::No => End::Drained(running.await),
                             Err(()) => End::Failed,
                         },
                     }

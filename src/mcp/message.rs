@@ -72,15 +72,16 @@ impl Message {
         if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text).is_err() {
             return fault(FaultKind::NotUtf8, None);
         }
-        let (top, fields) = match scan(&text, author) {
-            Ok(found) => found,
-            Err((ScanFault::Syntax, fields)) => {
+        let (top, fields) = scan(&text, author);
+        let top = match top {
+            Ok(top) => top,
+            Err(ScanFault::Syntax) => {
                 // A client's broken text has no id anyone could rely on; a child's still names the call.
                 let id = if author == Author::Child { id_of(&text, &fields) } else { None };
                 return fault(FaultKind::NotJson, id);
             }
-            Err((ScanFault::Depth, fields)) => return fault(FaultKind::TooDeep, id_of(&text, &fields)),
-            Err((ScanFault::Duplicate, fields)) => return fault(FaultKind::Duplicate, id_of(&text, &fields)),
+            Err(ScanFault::Depth) => return fault(FaultKind::TooDeep, id_of(&text, &fields)),
+            Err(ScanFault::Duplicate) => return fault(FaultKind::Duplicate, id_of(&text, &fields)),
         };
         match top {
             Top::Object => {}
@@ -299,9 +300,7 @@ impl Message {
 /// Reads the id of a line that was cut: its first bytes may still name the call it answers.
 #[must_use]
 pub fn recover_id(head: &Bytes) -> Option<Id> {
-    let fields = match scan(head, Author::Child) {
-        Ok((_, fields)) | Err((_, fields)) => fields,
-    };
+    let (_cut, fields) = scan(head, Author::Child);
     if fields.method.is_some() { None } else { id_of(head, &fields) }
 }
 
@@ -383,7 +382,8 @@ mod tests {
 
     #[test]
     fn names_each_fault() {
-        let cases: [(&[u8], FaultKind, Option<&[u8]>); 14] = [
+        type Case<'a> = (&'a [u8], FaultKind, Option<&'a [u8]>);
+        let cases: [Case<'_>; 14] = [
             (b"{", FaultKind::NotJson, None),
             (b"\xff{}", FaultKind::NotUtf8, None),
             (b"[]", FaultKind::Array, None),

@@ -7,6 +7,7 @@ use crate::mcp::message::Message;
 
 /// What a call gets back.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "handed over once per call; a box would be an allocation per answer")]
 pub enum Answer {
     /// The child's response, still under the child-side id.
     Message(Message),
