@@ -31,13 +31,22 @@ impl fmt::Display for Principal {
     }
 }
 
+/// What becomes of a connection, for the answers on it.
+pub trait Fate: Send + Sync {
+    /// Whether it was cut because its client stopped reading. Set before the answers under way are
+    /// dropped.
+    fn is_stalled(&self) -> bool;
+}
+
 /// How a request reached us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Arrival {
     /// Where its connection comes from.
     pub peer: Peer,
     /// Whether only this machine can reach the socket it came by.
     pub local_bind: bool,
+    /// What becomes of its connection.
+    pub fate: Arc<dyn Fate>,
 }
 
 /// Where a connection comes from.

@@ -180,14 +180,14 @@ impl Gateway {
         if let Some(admin) = self.admin {
             let door = Arc::clone(&self.admin_door);
             let service = Arc::new(move |request, connection: Arc<Connection>| {
-                Arc::clone(&door).handle(request, arrival(&connection))
+                Arc::clone(&door).handle(request, arrival(connection))
             });
             let (limits, serving, observer) = (limits.clone(), serving.clone(), Arc::clone(&observer));
             listeners.spawn(async move { serve(admin, &limits, Vec::new(), serving, service, observer).await });
         }
         let door = Arc::clone(&self.door);
         let service = Arc::new(move |request, connection: Arc<Connection>| {
-            Arc::clone(&door).handle(request, arrival(&connection))
+            Arc::clone(&door).handle(request, arrival(connection))
         });
         let listener = self.listener;
         listeners.spawn(async move { serve(listener, &limits, trusted, serving, service, observer).await });
@@ -230,6 +230,6 @@ async fn wait_for_stop(stop: &mut watch::Receiver<Stop>, tasks: &mut JoinSet<()>
     }
 }
 
-fn arrival(connection: &Connection) -> Arrival {
-    Arrival { peer: connection.peer, local_bind: connection.local_bind }
+fn arrival(connection: Arc<Connection>) -> Arrival {
+    Arrival { peer: connection.peer, local_bind: connection.local_bind, fate: connection }
 }

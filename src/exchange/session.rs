@@ -72,7 +72,8 @@ pub(super) struct State {
     /// Requests of the child's that came before the client had confirmed.
     pub(super) early: Vec<Message>,
     active: Instant,
-    answered: Instant,
+    /// Since when the client is silent after the InitializeResult; `None` before it and once it went on.
+    silent: Option<Instant>,
 }
 
 /// One session. Only `exchange::registry` hands them out, to their owner.
@@ -144,7 +145,7 @@ impl Session {
                 streams: HashMap::new(),
                 early: Vec::new(),
                 active: now,
-                answered: now,
+                silent: None,
             }),
         })
     }
@@ -351,8 +352,8 @@ impl Session {
         if state.phase == Phase::Starting {
             state.phase = Phase::Answered;
             state.revision = Some(revision);
-            state.answered = Instant::now();
-            state.active = state.answered;
+            state.active = Instant::now();
+            state.silent = Some(state.active);
             drop(state);
             self.terms.metrics.session_opened(revision.name());
             info!(
@@ -385,8 +386,12 @@ impl Session {
     /// Holds `request` until the child knows that the client is initialized: clients send both at
     /// once, on connections that may overtake each other.
     pub async fn confirmed_for(&self, request: &Message) {
+        if *self.confirmed.borrow() {
+            return;
+        }
+        self.state().silent = None;
         // A ping may come at any time (lifecycle, Initialization).
-        if request.method() == "ping" || *self.confirmed.borrow() {
+        if request.method() == "ping" {
             return;
         }
         let mut confirmed = self.confirmed.subscribe();
@@ -485,7 +490,9 @@ impl Session {
             Phase::Ended(why) => Some(why),
             Phase::Starting => None,
             _ if passed(self.opened, limits.absolute) => Some(SessionEnd::Absolute),
-            Phase::Answered if passed(state.answered, Some(limits.uninitialized)) => Some(SessionEnd::Uninitialized),
+            Phase::Answered if state.silent.is_some_and(|since| passed(since, Some(limits.uninitialized))) => {
+                Some(SessionEnd::Uninitialized)
+            }
             _ if passed(state.active, limits.idle) => Some(SessionEnd::Idle),
             _ => None,
         }

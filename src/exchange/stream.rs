@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use tracing::info;
 
 use crate::exchange::congestion::Congestion;
 use crate::exchange::ledger::{Holding, Ledger};
@@ -16,6 +17,8 @@ use crate::telemetry::{ServerMetrics, StreamGauge};
 /// What every stream of a session is built with.
 #[derive(Clone)]
 pub struct StreamTerms {
+    /// The server's name.
+    pub server: Arc<str>,
     /// What a log may keep.
     pub bounds: Bounds,
     /// How long an ended stream is kept.
@@ -328,8 +331,9 @@ impl Reader {
         self.stream.terms.retry
     }
 
-    /// Counts why the connection is cut.
+    /// Says why the connection is cut.
     pub fn cut(&self, reason: StreamCut) {
+        info!(event = "stream_cut", server = %self.stream.terms.server, reason = reason.as_str());
         self.stream.terms.metrics.stream_cut(reason);
     }
 }

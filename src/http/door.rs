@@ -193,7 +193,14 @@ impl Door {
         let caller = self.authenticate(&endpoint.server, &request).map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let call = Caller { sessions: caller.sessions.or(self.cap), ..caller };
-        let streamable = Streamable { door: self, server: &endpoint.server, caller: call, peer: arrival.peer, arrived };
+        let streamable = Streamable {
+            door: self,
+            server: &endpoint.server,
+            caller: call,
+            peer: arrival.peer,
+            fate: &arrival.fate,
+            arrived,
+        };
         match endpoint.route {
             Route::Sse => LegacySse::new(streamable, &self.prefix).open(&request).map_err(|refused| (refused, None)),
             Route::Messages => LegacySse::new(streamable, &self.prefix).post(request).await,

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::caller::Fate;
 use crate::config::Streams;
 use crate::exchange::stream::{Frames, Look, Reader};
 use crate::http::sse::{COMMENT, retry};
@@ -28,7 +30,16 @@ pub struct EventStream {
     frames: Frames,
     begun: bool,
     over: bool,
+    fate: Arc<dyn Fate>,
     _tied: Option<Tied>,
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        if self.fate.is_stalled() {
+            self.reader.cut(StreamCut::Stall);
+        }
+    }
 }
 
 struct Timing {
@@ -44,7 +55,13 @@ impl EventStream {
     /// A body that reads `reader`; `resumable` says that it may be closed at `streams.max_age`
     /// (2025-11-25 transports, Sending Messages 6).
     #[must_use]
-    pub fn new(reader: Reader, config: Streams, resumable: bool, tied: Option<Tied>) -> EventStream {
+    pub fn new(
+        reader: Reader,
+        config: Streams,
+        resumable: bool,
+        fate: Arc<dyn Fate>,
+        tied: Option<Tied>,
+    ) -> EventStream {
         let now = Instant::now();
         let timer = Box::pin(sleep_until(now + config.comment_every));
         let mut stream = EventStream {
@@ -54,6 +71,7 @@ impl EventStream {
             frames: Frames::default(),
             begun: false,
             over: false,
+            fate,
             _tied: tied,
         };
         let due = stream.timing.due();

@@ -77,7 +77,7 @@ impl<'a> LegacySse<'a> {
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);
         }
-        let Streamable { door, server, caller, .. } = &self.streamable;
+        let Streamable { door, server, caller, fate, .. } = &self.streamable;
         let secret = Uuid::from_bytes(rand::random()).simple().to_string();
         let stream = server.plain_stream();
         let reader = stream.attach(None, false).map_err(|_| Refused::EventId)?;
@@ -92,7 +92,7 @@ impl<'a> LegacySse<'a> {
         // Relative to the origin: clients refuse to be sent to another one.
         let address = format!("{}{stem}/messages?session={secret}", self.prefix);
         let tie = Tie { channels: Arc::clone(&door.channels), secret, registry: Arc::clone(server.registry()) };
-        let mut events = EventStream::new(reader, door.streams.clone(), false, Some(Box::new(tie)));
+        let mut events = EventStream::new(reader, door.streams.clone(), false, Arc::clone(fate), Some(Box::new(tie)));
         events.begin_with(endpoint(&address));
         Ok(stream_response(events))
     }

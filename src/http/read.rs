@@ -7,10 +7,14 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::budget::{Budget, Reserved};
 use crate::http::refusal::Refused;
+
+/// Bytes a second a body must bring on average, once its first pause is used up: else a byte now and
+/// then would hold a connection for ever.
+const LEAST_RATE: u64 = 1024;
 
 /// Bounds of a body.
 #[derive(Clone)]
@@ -53,7 +57,11 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
     let mut held = expected;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    while let Some(frame) = timeout(bounds.idle, body.frame()).await.map_err(|_| Refused::BodyTimeout)? {
+    let began = Instant::now();
+    loop {
+        let earned = Duration::from_secs((first.len() + rest.len()) as u64 / LEAST_RATE);
+        let due = (Instant::now() + bounds.idle).min(began + bounds.idle + earned);
+        let Some(frame) = timeout_at(due, body.frame()).await.map_err(|_| Refused::BodyTimeout)? else { break };
         let Ok(data) = frame.map_err(|_| Refused::Invalid("The body ended early"))?.into_data() else { continue };
         let length = first.len() + rest.len() + data.len();
         if length > bounds.bytes {

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::auth::Admitted as Caller;
-use crate::caller::Peer;
+use crate::caller::{Fate, Peer};
 use crate::exchange::Cause;
 use crate::exchange::account::Account;
 use crate::exchange::capacity::{Permit, Reached};
@@ -50,6 +50,7 @@ pub(super) struct Streamable<'a> {
     pub(super) server: &'a Arc<Server>,
     pub(super) caller: Caller,
     pub(super) peer: Peer,
+    pub(super) fate: &'a Arc<dyn Fate>,
     pub(super) arrived: Instant,
 }
 
@@ -288,7 +289,8 @@ impl Streamable<'_> {
 
     /// An event stream. Proxies must neither buffer nor change it.
     pub(super) fn stream(&self, reader: Reader, resumable: bool, tied: Option<Tied>) -> Response<Body> {
-        stream_response(EventStream::new(reader, self.door.streams.clone(), resumable, tied))
+        let streams = self.door.streams.clone();
+        stream_response(EventStream::new(reader, streams, resumable, Arc::clone(self.fate), tied))
     }
 }
 

@@ -16,7 +16,7 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 
-use crate::caller::Peer;
+use crate::caller::{Fate, Peer};
 use crate::config::Limits;
 
 use super::accept::Phase;
@@ -51,6 +51,12 @@ impl Connection {
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.end.get().copied()
+    }
+}
+
+impl Fate for Connection {
+    fn is_stalled(&self) -> bool {
+        self.end() == Some(End::Stalled)
     }
 }
 

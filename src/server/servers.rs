@@ -193,6 +193,7 @@ fn server_parts(
     let lines = Arc::clone(&metrics);
     command.stderr_count = Some(Arc::new(move |count| (0..count).for_each(|_| lines.stderr_line())));
     let streams = StreamTerms {
+        server: Arc::clone(name),
         bounds: Bounds { events: parts.replay.events, bytes: parts.replay.bytes, window: SEND_WINDOW },
         age: parts.replay.age,
         retry: parts.streams.retry,

@@ -270,39 +270,6 @@ fn a_ping_is_answered_at_once() {
     held.finish();
 }
 
-/// R:H32: a call without a sign of life is given up; its child hears it by the id it knows, and the client
-/// gets an error beside which the session lives on.
-#[test]
-fn a_silent_call_is_given_up() {
-    let record = Record::new();
-    let server = Server::fake("fake").option("--record", record.path()).key("timeouts.call_idle = \"200ms\"");
-    let gateway = Gateway::start(&server.key("check_on_start = false").key("pool.min_idle = 0").toml());
-    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
-    let answer = session.post(call("mine", "silent", json!({}), None).to_string());
-    assert_eq!(answer.head.status, 200, "{answer:?}");
-    let error = &answer.message()["error"];
-    assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(504), &json!("timeout")), "{error}");
-    assert_eq!(error["data"]["executed"], "maybe");
-    let sent = record.await_message(|message| message["params"]["name"] == "silent");
-    let cancelled = record.await_message(|message| message["method"] == "notifications/cancelled");
-    assert_eq!(cancelled["params"]["requestId"], sent["id"]);
-    // Progress is a sign of life.
-    let alive = session.send_call_with_token(2, "progress", json!({ "count": 5, "pace": 0.1 }), "t").finish();
-    assert!(alive.message()["result"].is_object(), "{alive:?}");
-}
-
-/// R:H32: no progress extends a call past its longest time.
-#[test]
-fn progress_does_not_keep_a_call_for_ever() {
-    let server = Server::fake("fake").key("timeouts.call_total = \"300ms\"").key("timeouts.call_idle = \"200ms\"");
-    let gateway = Gateway::start(&server.toml());
-    let session = Session::open(&gateway, "/fake/mcp", "2025-06-18", json!({}));
-    let answer = session.send_call_with_token(1, "progress", json!({ "count": 10000, "pace": 0.02 }), "t").finish();
-    assert!(answer.is_stream(), "{answer:?}");
-    assert_eq!(answer.message()["error"]["data"]["reason"], "timeout", "{answer:?}");
-    assert!(session.request(2, "ping", json!({}))["result"].is_object());
-}
-
 /// R:H33: methods, members and values nobody knows pass both ways as they are, in every revision.
 #[test]
 fn what_is_unknown_passes_unchanged() {

@@ -1,10 +1,10 @@
 //! API keys: who may come in, where to, until when, and to which sessions.
 
-use std::fmt::Write as _;
+use std::time::Duration;
 
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use serde_json::json;
 
+use crate::caller_key::Key;
 use crate::child::{Record, Server};
 use crate::client::{Connection, Request, Response};
 use crate::gateway::Gateway;
@@ -14,12 +14,8 @@ const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 /// The key of this name: its text, and its table with further lines.
 fn key(name: &str, lines: &str) -> (String, String) {
-    let text = format!("gangway_{name:A<43}");
-    let hash = Sha256::digest(&text).iter().fold(String::new(), |mut hex, byte| {
-        write!(hex, "{byte:02x}").unwrap();
-        hex
-    });
-    (text, format!("[auth.keys.{name}]\nhash = \"sha256:{hash}\"\n{lines}\n"))
+    let key = Key::of(name);
+    (key.authorization.strip_prefix("Bearer ").unwrap().to_owned(), key.toml(lines))
 }
 
 /// A gateway with keys; two servers, `one` and `two`, which record what they read.
@@ -201,7 +197,7 @@ fn a_session_belongs_to_its_key_and_server() {
     // Without a key the id is worth nothing.
     let keyless = session.post_request(PING).without("Authorization").send(gateway.address());
     assert_challenged(&keyless, "Bearer", "the session's id without a key");
-    assert!(call.connection.is_quiet_for(std::time::Duration::from_millis(50)));
+    assert!(call.connection.is_quiet_for(Duration::from_millis(50)));
     session.call(3, "release", json!({ "gate": "g" }));
     assert_eq!(call.finish().message()["id"], 1);
     session.call(4, "notify", json!({ "method": "notifications/tools/list_changed" }));
@@ -304,23 +300,4 @@ fn a_key_stays_at_the_door() {
         }
     }
     assert!(!gateway.stderr().contains(&format!("Bearer {wrong}")));
-}
-
-/// `keys_file`: a line for each key, beside those of the configuration.
-#[test]
-fn keys_may_stand_in_a_file() {
-    let (filed, table) = key("filed", "");
-    let hash = table.split('"').nth(1).unwrap();
-    let (inline, inline_table) = key("inline", "");
-    let directory = crate::gateway::Directory::new();
-    let file = directory.path().join("keys");
-    std::fs::write(&file, format!("# who\nfiled {hash}\n")).unwrap();
-    let path = Value::from(file.to_str().unwrap());
-    let gateway = Gateway::start(&format!(
-        "[auth]\nmethods = [\"api_key\"]\nkeys_file = {path}\n{inline_table}{}",
-        Server::fake("one").toml()
-    ));
-    for key in [&filed, &inline] {
-        open(&gateway, "/one/mcp", key);
-    }
 }
