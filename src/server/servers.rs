@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, return_free_memory};
 use crate::config;
 use crate::exchange::ledger::Ledger;
 use crate::exchange::registry::Registry;
@@ -26,6 +26,9 @@ const SEND_WINDOW: usize = 4 * 1024 * 1024;
 /// Pauses between looks at clocks.
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
 const LONGEST_TICK: Duration = Duration::from_secs(1);
+
+/// Shortest pause between two returns of free memory.
+const RETURN_EVERY: Duration = Duration::from_secs(5);
 
 /// Pauses between the scout's tries.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -101,9 +104,17 @@ impl Servers {
     pub async fn sweep(&self) {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut sessions, mut ended, mut returned) = (0, false, Instant::now());
         loop {
             ticks.tick().await;
-            self.registry.sweep(Instant::now());
+            let now = Instant::now();
+            self.registry.sweep(now);
+            ended |= self.registry.len() < sessions;
+            sessions = self.registry.len();
+            if ended && now.duration_since(returned) >= RETURN_EVERY {
+                (ended, returned) = (false, now);
+                return_free_memory();
+            }
         }
     }
 

@@ -1,11 +1,11 @@
 //! The dialogue with one child over its pipes: whose id is whose, and what came back for whom.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -47,6 +47,9 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 /// How long the end of a process may take to show after the end of its pipes: whoever reports it
 /// should know how it ended.
 const EXIT_WAIT: Duration = Duration::from_millis(250);
+
+/// Bytes of room for the first read after a pause; one that fills it is followed by larger ones.
+const QUIET_ROOM: usize = 8 * 1024;
 
 /// A line that has not ended after this many times its limit ends the child.
 const RUNAWAY: usize = 4;
@@ -472,10 +475,11 @@ async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
     }
 }
 
-async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
+async fn read(conversation: Weak<Conversation>, stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
     let Some(line_bytes) = conversation.upgrade().map(|conversation| conversation.terms.line_bytes) else { return };
     let mut splitter = LineSplitter::new(line_bytes);
-    let mut buffer = BytesMut::with_capacity(LineSplitter::READ_BYTES);
+    let mut buffer = BytesMut::new();
+    let mut room = QUIET_ROOM;
     // Bytes read since a line was given up as too long, until the next line.
     let mut runaway: Option<usize> = None;
     let gone = loop {
@@ -492,18 +496,25 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
         if runaway.is_some_and(|bytes| bytes > line_bytes.saturating_mul(RUNAWAY)) {
             break Gone::Protocol;
         }
-        buffer.reserve(LineSplitter::READ_BYTES);
+        if buffer.is_empty() {
+            // A child that says nothing holds no memory: most do most of the time.
+            buffer = BytesMut::new();
+        }
         let dead = exit.borrow().is_some();
-        let read = tokio::select! {
+        tokio::select! {
             biased;
-            read = stdout.read_buf(&mut buffer) => read,
+            // An error shows in the read that follows.
+            _ready = stdout.readable() => {}
             // What the child wrote before it ended is read first; then its pipe may still be
             // held open by a grandchild, which must not keep the session alive.
             () = last_words(&mut exit, dead) => {
                 if dead { break Gone::Exited } else { continue }
             }
-        };
-        match read {
+        }
+        let wanted = if buffer.is_empty() { room } else { LineSplitter::READ_BYTES };
+        buffer.reserve(wanted);
+        match stdout.try_read_buf(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(0) | Err(_) => {
                 if let (Some(line), Some(conversation)) = (splitter.finish(&mut buffer), conversation.upgrade()) {
                     conversation.take_line(line);
@@ -511,7 +522,10 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
                 let exited = tokio::time::timeout(EXIT_WAIT, exit.wait_for(Option::is_some)).await;
                 break if exited.is_ok() { Gone::Exited } else { Gone::Closed };
             }
-            Ok(bytes) => runaway = runaway.map(|before| before + bytes),
+            Ok(bytes) => {
+                runaway = runaway.map(|before| before + bytes);
+                room = if bytes >= wanted { LineSplitter::READ_BYTES } else { QUIET_ROOM };
+            }
         }
     };
     if let Some(conversation) = conversation.upgrade() {
