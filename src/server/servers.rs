@@ -104,15 +104,18 @@ impl Servers {
     pub async fn sweep(&self) {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut sessions, mut ended, mut returned) = (0, false, Instant::now());
+        let (mut sessions, mut owed, mut returned) = (0, 0, Instant::now());
         loop {
             ticks.tick().await;
             let now = Instant::now();
             self.registry.sweep(now);
-            ended |= self.registry.len() < sessions;
+            if self.registry.len() < sessions {
+                // The second time finds what children and connections held a little longer.
+                owed = 2;
+            }
             sessions = self.registry.len();
-            if ended && now.duration_since(returned) >= RETURN_EVERY {
-                (ended, returned) = (false, now);
+            if owed > 0 && now.duration_since(returned) >= RETURN_EVERY {
+                (owed, returned) = (owed - 1, now);
                 return_free_memory();
             }
         }
