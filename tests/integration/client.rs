@@ -254,8 +254,12 @@ impl Connection {
     #[track_caller]
     pub fn body(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
+        let began = Instant::now();
         while let Some(piece) = self.read_body() {
             body.extend(piece);
+            // Comments keep a stream alive that will never end.
+            let text = String::from_utf8_lossy(&body[body.len().saturating_sub(1000)..]);
+            assert!(began.elapsed() < PATIENCE, "no end within {PATIENCE:?}: {text}");
         }
         body
     }
@@ -387,7 +391,13 @@ impl Connection {
 
     fn try_fill(&mut self) -> io::Result<bool> {
         let mut piece = [0; 16 * 1024];
-        let count = self.stream.read(&mut piece)?;
+        let count = loop {
+            match self.stream.read(&mut piece) {
+                // A stopped test that goes on, or a signal of another test's.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.buffer.extend_from_slice(&piece[..count]);
         Ok(count > 0)
     }

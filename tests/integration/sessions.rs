@@ -220,8 +220,10 @@ fn a_session_outlives_its_connections() {
     let session = open(&gateway);
     let mut get = session.get();
     get.next_event();
-    session.send_call(1, "hold", json!({ "gate": "g" })).reset();
+    let held = session.send_call(1, "hold", json!({ "gate": "g" }));
     session.call(2, "await_held", json!({ "gate": "g" }));
+    // Not before: a reset takes with it what the gateway has not read yet.
+    held.reset();
     get.reset();
     gateway.await_metric("streams", &[("kind", "get")], |streams| streams == 0.0);
     let state = session.call(3, "state", json!({}));
