@@ -88,10 +88,11 @@ export async function startHaproxy(folder, changes, port) {
   return start('haproxy', ['-db', '-f', file], port);
 }
 
-/** Starts Prometheus on the shipped file. */
+/** Starts Prometheus on the shipped files. */
 export async function startPrometheus(folder, changes, port) {
   const file = adapt('prometheus.yml', folder, changes);
-  await run('promtool', ['check', 'config', file]);
+  adapt('alerts.yml', folder, {});
+  await run('promtool', ['check', 'config', '--lint-fatal', file]);
   const data = path.join(folder, 'prometheus');
   const options = [`--storage.tsdb.path=${data}`, `--web.listen-address=127.0.0.1:${port}`, '--log.level=error'];
   return start('prometheus', [`--config.file=${file}`, ...options], port);
