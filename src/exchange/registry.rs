@@ -110,6 +110,13 @@ impl Registry {
         Ok(seat)
     }
 
+    /// Frees a child of this server's for a caller, by ending a session that has long been idle: first
+    /// one of the caller's own. Tells whether there was one.
+    pub fn make_room(&self, server: &str, principal: &Principal) -> bool {
+        let here = |session: &Session| session.server() == server;
+        self.evict(|session| here(session) && session.principal() == principal) || self.evict(here)
+    }
+
     /// Ends the admissible session that is idle longest.
     fn evict(&self, admissible: impl Fn(&Session) -> bool) -> bool {
         let now = Instant::now();

@@ -1,10 +1,12 @@
 //! Opening sessions with one server, and finding them again.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::budget::Budget;
@@ -21,10 +23,14 @@ use crate::server::status::{Health, Status};
 use crate::telemetry::label::{Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
 use crate::upstream::conversation::{Conversation, Terms};
+use crate::upstream::lease::Lease;
 use crate::upstream::participant::Participant;
 use crate::upstream::pool::{NoChild, Pool};
 use crate::upstream::scout::{Catalogue, ScoutFailure, explore};
 use crate::upstream::{Command, Spawner};
+
+/// How long a session waits for a child before another session has to make room.
+const ROOM_AFTER: Duration = Duration::from_millis(250);
 
 /// What a server is built with.
 pub struct ServerParts {
@@ -227,7 +233,7 @@ impl Server {
         }
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         lock(&self.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
-        let lease = self.pool.lease().await.map_err(|no_child| self.explain(no_child))?;
+        let lease = self.lease(&principal).await.map_err(|no_child| self.explain(no_child))?;
         let session = Session::new(self.registry.mint(), principal, message, only, Arc::clone(&self.session_terms));
         let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
         let conversation = Conversation::start(lease, self.conversation_terms.clone(), Arc::downgrade(&who))
@@ -235,6 +241,20 @@ impl Server {
         self.registry.insert(&session, seat);
         session.start(conversation, message, post, account);
         Ok(session)
+    }
+
+    /// Leases a child. If none comes free soon, a session that has long been idle gives its own up.
+    async fn lease(&self, principal: &Principal) -> Result<Lease, NoChild> {
+        let mut lease = pin!(self.pool.lease());
+        // Children of sessions that ended are still being stopped; theirs come free by themselves.
+        let soon = ROOM_AFTER.min(self.config.pool.wait / 2);
+        if let Ok(leased) = timeout(soon, lease.as_mut()).await {
+            return leased;
+        }
+        if self.pool.is_full() {
+            self.registry.make_room(&self.name, principal);
+        }
+        lease.await
     }
 
     fn explain(&self, no_child: NoChild) -> Unopened {

@@ -27,6 +27,9 @@ const SEND_WINDOW: usize = 4 * 1024 * 1024;
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
 const LONGEST_TICK: Duration = Duration::from_secs(1);
 
+/// By so much a look must be late to mean that the process stood still.
+const STANDSTILL: Duration = Duration::from_secs(1);
+
 /// Shortest pause between two returns of free memory.
 const RETURN_EVERY: Duration = Duration::from_secs(5);
 
@@ -104,10 +107,18 @@ impl Servers {
     pub async fn sweep(&self) {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut last = Instant::now();
         let (mut sessions, mut owed, mut returned) = (0, 0, Instant::now());
         loop {
             ticks.tick().await;
             let now = Instant::now();
+            // After a standstill (a stopped process, a suspended machine) what clients sent meanwhile
+            // still waits in the kernel; one tick lets it be heard first.
+            let stood_still = now.duration_since(last) >= self.tick + STANDSTILL;
+            last = now;
+            if stood_still {
+                continue;
+            }
             self.registry.sweep(now);
             if self.registry.len() < sessions {
                 // The second time finds what children and connections held a little longer.

@@ -100,6 +100,12 @@ impl Pool {
         Ok(lease)
     }
 
+    /// Whether a lease would have to wait for another to be given back.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.slots.available_permits() == 0 && self.state().spares.is_empty()
+    }
+
     async fn wait_for_child(self: &Arc<Self>) -> Result<Slotted, NoChild> {
         let _waiter = self.metrics.pool_waiting();
         let began = Instant::now();
