@@ -45,6 +45,10 @@ impl Participant for Session {
     }
 
     fn request(&self, message: Message) {
+        if !self.introduction.admits(message.method()) {
+            self.refuse(&message, -32601, "the client did not declare this capability");
+            return;
+        }
         let early = {
             let mut state = self.state();
             let early = matches!(state.phase, Phase::Starting | Phase::Answered);
@@ -231,13 +235,9 @@ impl Session {
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes a request of the child's to its client, or answers it where nobody can.
+    /// Passes a request of the child's, for which the client declared itself, on to it.
     pub(super) fn ask(&self, message: Message) {
         let Some(id) = message.id() else { return };
-        if !self.introduction.admits(message.method()) {
-            self.refuse(&message, -32601, "the client did not declare this capability");
-            return;
-        }
         let target = self.target(Matter::Request, &message);
         let via = match &target {
             Target::Post((number, _)) => Via::Post(*number),
@@ -268,6 +268,8 @@ impl Session {
             self.terms.metrics.notification_dropped(Dropped::Invalid);
             return;
         };
+        // What the client was never asked needs no cancellation.
+        self.state().early.retain(|early| early.id().as_ref() != Some(&id));
         let Some(ask) = self.take_ask(&id) else {
             self.terms.metrics.notification_dropped(Dropped::NoRequest);
             return;

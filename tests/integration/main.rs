@@ -67,6 +67,7 @@ mod origin;
 mod payload;
 mod pipes;
 mod pool;
+mod routing;
 mod run_command;
 mod serve_command;
 mod session;
