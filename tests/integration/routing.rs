@@ -423,10 +423,10 @@ fn errors_pass_unchanged() {
 /// end of a stream before its answer.
 #[test]
 fn older_sessions_are_not_primed() {
-    let gateway = Gateway::start(&format!("[streams]\nsse_after = \"0s\"\nmax_age = \"200ms\"\n{}", lone().toml()));
+    let gateway = Gateway::start(&format!("[streams]\nsse_after = \"0s\"\nmax_age = \"1s\"\n{}", lone().toml()));
     for (revision, primed) in [("2025-03-26", false), ("2025-06-18", false), ("2025-11-25", true)] {
         let session = Session::open(&gateway, "/fake/mcp", revision, json!({}));
-        let answer = session.send_call(1, "sleep", json!({ "seconds": if primed { 0.0 } else { 0.6 } })).finish();
+        let answer = session.send_call(1, "sleep", json!({ "seconds": if primed { 0.0 } else { 1.5 } })).finish();
         assert!(answer.is_stream(), "{answer:?}");
         let empty = answer.events.iter().filter(|event| event.data.is_empty()).count();
         assert_eq!(empty, usize::from(primed), "{revision}: {answer:?}");

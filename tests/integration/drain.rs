@@ -1,0 +1,91 @@
+//! The end of a gateway by signals, in order and in time.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::child::{Process, Server};
+use crate::client::Request;
+use crate::gateway::{Gateway, await_that};
+use crate::session::{Session, initialize};
+
+fn ready(gateway: &Gateway) -> u16 {
+    Request::get("/readyz").send(gateway.admin()).status()
+}
+
+/// C:B33, F:F05: unready first and still serving; then no new sessions; the running call ends, streams
+/// end, children stop, the status is 0.
+#[test]
+fn a_drain_goes_in_order() {
+    let toml = format!("[drain]\nprestop = \"700ms\"\n{}", Server::demo("demo").toml());
+    let mut gateway = Gateway::start(&toml);
+    await_that("readiness", || (ready(&gateway) == 200).then_some(()));
+    let session = Session::open(&gateway, "/demo/mcp", "2025-11-25", json!({}));
+    let mut listening = session.get();
+    listening.next_event();
+    let mut running = session.send_call_with_token(1, "slow", json!({ "seconds": 2, "steps": 4 }), "t").stream();
+    running.next_event();
+    let children = gateway.descendants();
+
+    gateway.signal(Signal::TERM);
+    gateway.await_event("drain_start", |_| true);
+    assert_eq!(ready(&gateway), 503);
+    assert!(session.call_text(2, "echo", json!({ "text": "still here" })).contains("still here"));
+
+    let refused = await_that("the end of the pause", || {
+        let answer =
+            Request::post("/demo/mcp", initialize("2025-11-25", json!({})).to_string()).send(gateway.address());
+        (answer.status() == 503).then_some(answer)
+    });
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(refused.json()["id"], "initialize", "{}", refused.text());
+    assert_eq!(session.call(3, "echo", json!({ "text": "a" }))["error"]["data"]["reason"], "draining");
+    assert_eq!(running.await_message(|message| message["id"] == 1)["result"]["isError"], json!(null));
+    assert_eq!(gateway.await_exit().code(), Some(0));
+    assert!(!children.iter().any(Process::is_alive));
+}
+
+/// F:F05: a call that does not end in time is cut, told so, and the status says it.
+#[test]
+fn a_call_that_outlasts_the_drain_is_cut() {
+    let toml = format!("[drain]\nprestop = \"0s\"\ncalls = \"200ms\"\n{}", Server::demo("demo").toml());
+    let mut gateway = Gateway::start(&toml);
+    let session = Session::open(&gateway, "/demo/mcp", "2025-11-25", json!({}));
+    let mut running = session.send_call_with_token(1, "slow", json!({ "seconds": 60, "steps": 600 }), "t").stream();
+    running.next_event();
+    gateway.signal(Signal::TERM);
+    let answer = running.await_message(|message| message["id"] == 1);
+    assert_eq!(answer["error"]["data"]["reason"], "draining", "{answer}");
+    assert_eq!(gateway.await_exit().code(), Some(1));
+    gateway.await_event("drain_done", |event| event["calls_cut"] == 1);
+}
+
+/// C:B33, F:F06, F:A08: a second signal ends everything within two seconds, also what ignores signals.
+#[test]
+fn a_second_signal_does_not_wait() {
+    let stubborn = r#"command = "sh"
+args = ["-c", "trap '' TERM INT; while :; do sleep 1000; done"]
+check_on_start = false"#;
+    let mut gateway = Gateway::start(&format!("[drain]\nprestop = \"1h\"\n[servers.stubborn]\n{stubborn}\n"));
+    let children = gateway.await_descendants(2);
+    gateway.signal(Signal::TERM);
+    gateway.await_event("drain_start", |_| true);
+    let asked = Instant::now();
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.await_exit().code(), Some(1));
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    await_that("the end of the children", || (!children.iter().any(Process::is_alive)).then_some(()));
+}
+
+/// F:F06: QUIT tells the state and HUP does nothing yet; the gateway goes on after both.
+#[test]
+fn quit_and_hang_up_change_nothing() {
+    let gateway = Gateway::start(&Server::demo("demo").toml());
+    let session = Session::open(&gateway, "/demo/mcp", "2025-11-25", json!({}));
+    gateway.signal(Signal::QUIT);
+    gateway.await_event("state", |event| event["sessions"] == 1);
+    gateway.signal(Signal::HUP);
+    gateway.await_event("reload", |_| true);
+    assert!(session.call_text(1, "echo", json!({ "text": "on" })).contains("on"));
+}
