@@ -68,7 +68,7 @@ fn a_child_is_asked_after_a_time_out() {
     assert_eq!(gateway.metrics().count("unmatched_responses_total", &[]), 0.0);
 }
 
-/// INTERFACE `timeouts`: progress winds `call_idle` up again.
+/// R:H32: progress winds `call_idle` up again.
 #[test]
 fn progress_keeps_a_call_alive() {
     let gateway = Gateway::start(&lone().key("timeouts.call_idle = \"1s\"").toml());
@@ -79,7 +79,7 @@ fn progress_keeps_a_call_alive() {
     assert_eq!(answer.message()["result"]["content"][0]["text"], "progressed");
 }
 
-/// INTERFACE `timeouts`: nothing winds `call_total` up.
+/// R:H32: nothing winds `call_total` up.
 #[test]
 fn progress_does_not_keep_a_call_alive_for_ever() {
     let gateway = Gateway::start(&lone().key("timeouts.call_total = \"600ms\"").toml());

@@ -267,7 +267,7 @@ fn what_is_no_message_has_one_answer_and_never_reaches_the_child() {
     assert_eq!(refused, (corpus.len() * (1 + REVISIONS.len())) as f64);
 }
 
-/// F:C02: an array of messages of another revision is refused whole, however deep or long.
+/// F:C02, R:B02: an array of messages of another revision is refused whole, however deep or long.
 #[test]
 fn arrays_are_refused_outside_2025_03_26() {
     let record = Record::new();

@@ -74,6 +74,7 @@ mod run_command;
 mod serve_command;
 mod session;
 mod session_id;
+mod session_life;
 mod sessions;
 mod smoke;
 mod sse;
