@@ -123,7 +123,7 @@ mod tests {
     fn known_complaints_have_a_remedy() {
         for (stderr, part) in [
             (
-                "npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/x",
+                "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/x",
                 "no package of that name",
             ),
             ("npm ERR! code E404", "no package of that name"),
