@@ -157,21 +157,21 @@ impl Stream {
     fn change(&self, apply: impl FnOnce(&mut State)) {
         let mut state = self.state();
         apply(&mut state);
-        let evicted = self.settle(&mut state);
+        self.settle(&mut state);
         let waker = state.reader.as_mut().and_then(|slot| slot.waker.take());
         drop(state);
-        if evicted > 0 {
-            self.terms.ledger.metrics().replay_evicted(Eviction::Bytes, evicted as u64);
-        }
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
     /// Brings bounds, congestion and accounts in line with the log after any change.
-    fn settle(&self, state: &mut State) -> usize {
+    fn settle(&self, state: &mut State) {
         let live = state.reader.is_some();
         let evicted = state.log.trim(&self.terms.bounds, live);
+        if evicted > 0 {
+            self.terms.ledger.metrics().replay_evicted(Eviction::Bytes, evicted as u64);
+        }
         let full = live && state.log.is_full(&self.terms.bounds);
         if full != state.full {
             state.full = full;
@@ -185,7 +185,6 @@ impl Stream {
         };
         self.terms.ledger.settle(state.settled, holding);
         state.settled = holding;
-        evicted
     }
 
     /// Whether a reader is attached.

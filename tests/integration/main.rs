@@ -69,6 +69,7 @@ mod origin;
 mod payload;
 mod pipes;
 mod pool;
+mod replay;
 mod routing;
 mod run_command;
 mod serve_command;
