@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dashmap::DashMap;
-use http::{Method, Request, Response};
+use http::header::ALLOW;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
@@ -58,6 +59,16 @@ impl Drop for Tie {
     }
 }
 
+/// The answer to a POST where only a stream is: without a body, so that a client that looks for
+/// the transport by trying does not take it for an answer of Streamable HTTP (2025-11-25
+/// transports, Backwards Compatibility).
+fn not_allowed() -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, OPTIONS"));
+    response
+}
+
 /// One request at one of the two addresses.
 pub(super) struct LegacySse<'a> {
     streamable: Streamable<'a>,
@@ -69,10 +80,10 @@ impl<'a> LegacySse<'a> {
         LegacySse { streamable, prefix }
     }
 
-    /// Opens the stream. Clients of later revisions find this transport by a POST that fails here.
+    /// Opens the stream.
     pub(super) fn open(&self, request: &Request<Incoming>) -> Result<Response<Body>, Refused> {
         if request.method() != Method::GET {
-            return Err(Refused::Method("GET, OPTIONS"));
+            return Ok(not_allowed());
         }
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);

@@ -61,6 +61,7 @@ mod fake_child;
 mod gateway;
 mod handshake;
 mod keys;
+mod legacy_sse;
 mod limits;
 mod metrics;
 mod negotiation;
