@@ -129,7 +129,7 @@ fn it_is_off_unless_switched_on() {
 fn the_first_event_says_where_to_post() {
     let record = Record::new();
     let gateway = Gateway::start(&format!(
-        "[telemetry]\nlog = {{ level = \"debug\" }}\n[listen]\npublic_url = \"https://public.example/base\"\n[auth]\nmethods = [\"none\"]\n{}",
+        "[listen]\npublic_url = \"https://public.example/base\"\n[auth]\nmethods = [\"none\"]\n{}",
         server(&record).toml()
     ));
     assert_eq!(listen("/fake/sse").send(gateway.address()).status(), 404, "without the prefix");
@@ -462,25 +462,22 @@ fn a_dead_child_ends_the_stream() {
 #[test]
 fn two_streams_do_not_mix() {
     let record = Record::new();
-    {
-        let mode = "session";
-        let gateway = Gateway::start(&server(&record).key(&format!("mode = \"{mode}\"")).toml());
-        let mut channels = ["a", "b"].map(|name| (name, Channel::initialized(&gateway, "/fake/sse", &[])));
-        for (name, channel) in &channels {
-            channel.tell(call(1, "hold", json!({ "gate": name, "of": name }), None));
-        }
-        for (name, channel) in channels.iter_mut().rev() {
-            channel.call(2, "await_held", json!({ "gate": name }));
-            channel.tell(call(3, "release", json!({ "gate": name }), None));
-            let mut answers = [channel.next(), channel.next()];
-            answers.sort_by_key(|answer| answer["id"].as_u64());
-            assert_eq!((&answers[0]["id"], &answers[1]["id"]), (&json!(1), &json!(3)), "{mode}: {answers:?}");
-            assert_eq!(answers[0]["result"]["structuredContent"]["of"], **name, "{mode}: {answers:?}");
-        }
-        let [(_, first), (_, mut second)] = channels;
-        drop(first);
-        gateway.await_event("session_close", |_| true);
-        second.tell(ping(4));
-        assert_eq!(second.next()["id"], 4, "{mode}: the other's end changes nothing");
+    let gateway = Gateway::start(&server(&record).toml());
+    let mut channels = ["a", "b"].map(|name| (name, Channel::initialized(&gateway, "/fake/sse", &[])));
+    for (name, channel) in &channels {
+        channel.tell(call(1, "hold", json!({ "gate": name, "of": name }), None));
     }
+    for (name, channel) in channels.iter_mut().rev() {
+        channel.call(2, "await_held", json!({ "gate": name }));
+        channel.tell(call(3, "release", json!({ "gate": name }), None));
+        let mut answers = [channel.next(), channel.next()];
+        answers.sort_by_key(|answer| answer["id"].as_u64());
+        assert_eq!((&answers[0]["id"], &answers[1]["id"]), (&json!(1), &json!(3)), "{answers:?}");
+        assert_eq!(answers[0]["result"]["structuredContent"]["of"], **name, "{answers:?}");
+    }
+    let [(_, first), (_, mut second)] = channels;
+    drop(first);
+    gateway.await_event("session_close", |_| true);
+    second.tell(ping(4));
+    assert_eq!(second.next()["id"], 4, "the other's end changes nothing");
 }
