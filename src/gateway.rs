@@ -173,6 +173,7 @@ impl Gateway {
     pub async fn run(self, mut stop: watch::Receiver<Stop>) -> Drained {
         let (phase, serving) = watch::channel(Phase::Serving);
         let mut tasks = JoinSet::new();
+        let mut starts = JoinSet::new();
         let observer: Arc<dyn Observer> = Arc::new(connections::Connections::new(Arc::clone(&self.metrics)));
         let limits = self.config.limits.clone();
         let trusted = self.config.listen.trusted_proxies.clone();
@@ -199,9 +200,11 @@ impl Gateway {
             tasks.spawn(keys_file.follow());
         }
         for server in self.servers.all() {
-            tasks.spawn(Arc::clone(server).start());
+            starts.spawn(Arc::clone(server).start());
         }
         wait_for_stop(&mut stop, &mut tasks).await;
+        // What is still starting gives its child back here, so that the drain sees to its end.
+        starts.shutdown().await;
         let drained = drain::drain(&self.servers, &self.config.drain, &mut stop).await;
         // The listeners go last: until here every client got an answer.
         phase.send_replace(Phase::Draining);

@@ -187,7 +187,7 @@ impl Server {
     /// Whether starts are being held back.
     #[must_use]
     pub fn breaker_is_open(&self) -> bool {
-        lock(&self.breaker).position(Instant::now()) != Position::Closed
+        lock(&self.breaker).position(Instant::now()) == Position::Open
     }
 
     /// Sends the scout, and keeps what it found.

@@ -492,6 +492,8 @@ async fn read(conversation: Weak<Conversation>, stdout: pipe::Receiver, mut exit
                 next = splitter.next(&mut buffer);
             }
             wait_for_room(conversation).await;
+            // A child that never stops writing must not keep this thread from everybody else.
+            tokio::task::yield_now().await;
         }
         if runaway.is_some_and(|bytes| bytes > line_bytes.saturating_mul(RUNAWAY)) {
             break Gone::Protocol;
