@@ -139,6 +139,10 @@ impl Streamable<'_> {
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let _lost = LostUnlessAnswered(Arc::clone(&post));
+        if form != Form::Json && self.door.streams.sse_after.is_zero() {
+            // Before the child has it: an answer that comes at once must not be faster.
+            session.promote(&post);
+        }
         self.submit(session, message, &post);
         let head = self.head(session, &post, head, form).await;
         self.respond(head, primed)
