@@ -403,6 +403,18 @@ impl Connection {
     }
 }
 
+/// Sends until the peer closes or is done with us; whether it stopped us.
+pub fn pour(connection: &mut Connection, piece: &[u8], times: usize) -> bool {
+    for _ in 0..times {
+        match connection.try_send(piece) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return true,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    false
+}
+
 #[track_caller]
 fn parse_head(text: &str) -> Head {
     let mut lines = text.split("\r\n");

@@ -45,6 +45,7 @@ use std::time::Duration;
 
 mod asks;
 mod batch;
+mod bodies;
 mod caller_key;
 mod calls;
 mod child;
