@@ -188,7 +188,7 @@ impl Message {
     #[must_use]
     pub fn id_at(&self, span: Option<Span>) -> Option<Id> {
         let span = span?;
-        Id::parse(self.text.slice(span.start()..span.end()))
+        Id::parse(Bytes::copy_from_slice(span.of(&self.text)))
     }
 
     /// Whether a result says of itself that the tool failed.
@@ -306,7 +306,8 @@ pub fn recover_id(head: &Bytes) -> Option<Id> {
 
 fn id_of(text: &Bytes, fields: &Fields) -> Option<Id> {
     let span = fields.id?;
-    Id::parse(text.slice(span.start()..span.end()))
+    // A copy: whoever keeps an id must not keep the whole message with it.
+    Id::parse(Bytes::copy_from_slice(span.of(text)))
 }
 
 fn kind_of(text: &Bytes, fields: &Fields) -> Result<Kind, FaultKind> {
