@@ -110,7 +110,7 @@ fn begins_with(name: &OsStr, prefix: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{Command, environment};
     use crate::config::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
     use std::ffi::OsString;
@@ -118,7 +118,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn server() -> Server {
+    /// A server whose clocks are a second each, and which bounds nothing else.
+    pub(in crate::upstream) fn server() -> Server {
         let second = Duration::from_secs(1);
         Server {
             command: "npx".into(),

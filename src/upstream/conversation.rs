@@ -26,6 +26,9 @@ use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 use crate::upstream::token_bucket::TokenBucket;
 use crate::upstream::{Line, LineSplitter};
 
+#[cfg(test)]
+mod tests;
+
 /// What a conversation is built with.
 #[derive(Clone)]
 pub struct Terms {

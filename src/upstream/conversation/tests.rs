@@ -1,0 +1,91 @@
+//! The one clock of a conversation: how long a child may take to show that it lives.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{Conversation, PING_WAIT, Terms};
+use crate::budget::Budget;
+use crate::config::{Metrics as MetricsConfig, Queue};
+use crate::mcp::message::Message;
+use crate::telemetry::Metrics;
+use crate::upstream::command::tests::server;
+use crate::upstream::participant::{Answer, Gone, Owner, Participant};
+use crate::upstream::pool::Pool;
+use crate::upstream::{Command, Spawner};
+
+/// Far beyond what anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Remembers that its child is gone.
+struct Witness(watch::Sender<Option<Gone>>);
+
+impl Participant for Witness {
+    fn answer(&self, _call: u64, _answer: Answer) {}
+    fn request(&self, _message: Message) {}
+    fn notification(&self, _message: Message, _owner: Option<Owner>) {}
+    fn gone(&self, gone: Gone) {
+        self.0.send_replace(Some(gone));
+    }
+    fn settle(&self) {}
+    fn takes_batches(&self) -> bool {
+        false
+    }
+    fn congestion(&self) -> Option<watch::Receiver<bool>> {
+        None
+    }
+}
+
+/// A conversation with a shell that runs `script`, and its witness.
+async fn talk(script: &str) -> (Arc<Conversation>, Arc<Witness>) {
+    let mut config = server();
+    config.command = "sh".into();
+    config.args = vec!["-c".into(), script.into()];
+    let metrics = Metrics::new(&MetricsConfig { tools: false, max_tools: 0 }).server("test");
+    let path = std::env::vars_os().filter(|(name, _)| name == "PATH");
+    let command = Command::new(Arc::from("test"), &config, path);
+    let spawner = Spawner::start().expect("a thread");
+    let pool = Pool::new(spawner, command, Arc::new(config), Arc::clone(&metrics));
+    let lease = pool.lease().await.expect("a child");
+    let terms = Terms {
+        server: Arc::from("test"),
+        queue: Queue { messages: 8, bytes: 8192 },
+        line_bytes: 8192,
+        budget: Budget::new(1 << 20),
+        metrics,
+    };
+    let witness = Arc::new(Witness(watch::Sender::new(None)));
+    let participant: Arc<dyn Participant> = Arc::<Witness>::clone(&witness);
+    let participant: Weak<dyn Participant> = Arc::downgrade(&participant);
+    (Conversation::start(lease, terms, participant).expect("fresh pipes"), witness)
+}
+
+#[tokio::test]
+async fn a_child_that_answers_no_ping_is_given_up() {
+    let (conversation, witness) = talk("read -r ping; exec sleep 1000").await;
+    conversation.check_alive();
+    // From here on time passes as soon as nothing else happens.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    let mut gone = witness.0.subscribe();
+    let why = *gone.wait_for(Option::is_some).await.expect("a witness");
+    assert_eq!(why, Some(Gone::Hung));
+    assert!(began.elapsed() >= PING_WAIT - Duration::from_secs(1), "given up after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_child_that_answers_a_ping_is_kept() {
+    let (conversation, witness) =
+        talk(r#"read -r ping; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; read -r never"#).await;
+    conversation.check_alive();
+    let deadline = Instant::now() + PATIENCE;
+    while conversation.inflight().ping.is_some() {
+        assert!(Instant::now() < deadline, "no answer to the ping");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::pause();
+    let mut gone = witness.0.subscribe();
+    assert!(timeout(PING_WAIT * 2, gone.wait_for(Option::is_some)).await.is_err(), "given up although it answered");
+}
