@@ -221,23 +221,24 @@ impl Pool {
 
     fn retire_into(self: &Arc<Self>, state: &mut State, mut held: Slotted, why: Option<ChildExit>) {
         held.state.set(ChildState::Stopping);
+        // Asked here, while its input is still open: the task may come after the end it brings about.
+        let ended_before = held.child.exit().borrow().is_some();
         let pool = Arc::clone(self);
         let runtime = tokio::runtime::Handle::try_current();
         // Without a runtime the process is ending; dropping the child kills it.
         let Ok(runtime) = runtime else { return };
         state.tasks.spawn_on(
             async move {
-                pool.stop(held, why).await;
+                pool.stop(held, why, ended_before).await;
                 pool.refill();
             },
             &runtime,
         );
     }
 
-    async fn stop(&self, held: Slotted, why: Option<ChildExit>) {
+    async fn stop(&self, held: Slotted, why: Option<ChildExit>, mut ended_before: bool) {
         let Slotted { child, state, slot } = held;
         let pid = child.pid();
-        let mut ended_before = child.exit().borrow().is_some();
         let report = child.stop(self.config.timeouts.close, self.config.timeouts.term).await;
         let by_signal = matches!(report.exit, Some(Exit { ending: Ending::Signal { .. }, .. }));
         // The end of input sends no signal, so that one was not ours.
