@@ -90,6 +90,26 @@ fn what_a_child_sends_early_is_held() {
     assert!(place("notifications/initialized") < place("\"roots\":[]"), "{lines:?}");
 }
 
+/// R:X04: one taken back before the client was ready for it is not asked at all.
+#[test]
+fn an_early_question_that_was_withdrawn_is_not_asked() {
+    let ask = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"elicitation/create","params":{{}}}}"#);
+    let server = Server::fake("fake")
+        .option("--after-init", ask("withdrawn"))
+        .option(
+            "--after-init",
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"withdrawn"}}"#,
+        )
+        .option("--after-init", ask("kept"));
+    let gateway = Gateway::start(&server.toml());
+    let session = Session::initialize(&gateway, "/fake/mcp", "2025-11-25", able(), &[]);
+    gateway.await_metric("notifications_total", &[("kind", "cancelled")], |count| count == 1.0);
+    assert_eq!(session.notify("notifications/initialized", json!({})).status(), 202);
+    let mut get = session.get();
+    assert_eq!(get.await_message(|message| message["method"] == "elicitation/create")["id"], "kept");
+    session.respond(&json!("kept"), json!({}));
+}
+
 /// R:H31: a child's ping is answered by the gateway, under the child's id, without troubling the client.
 #[test]
 fn a_childs_ping_is_answered_by_the_gateway() {

@@ -51,6 +51,7 @@ mod calls;
 mod child;
 mod child_life;
 mod child_output;
+mod child_start;
 mod client;
 mod clocks;
 mod corpus;
