@@ -78,6 +78,7 @@ mod serve_command;
 mod session;
 mod session_id;
 mod session_life;
+mod session_room;
 mod sessions;
 mod smoke;
 mod sse;
