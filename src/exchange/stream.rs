@@ -178,11 +178,8 @@ impl Stream {
             if full { self.congestion.enter() } else { self.congestion.leave() }
         }
         let bytes = state.log.bytes();
-        let holding = Holding {
-            bytes,
-            replay_bytes: if live { bytes - state.log.unwritten_bytes() } else { bytes },
-            events: state.log.len(),
-        };
+        let holding =
+            Holding { bytes, replay_bytes: if live { state.log.kept_bytes() } else { bytes }, events: state.log.len() };
         self.terms.ledger.settle(state.settled, holding);
         state.settled = holding;
     }
@@ -193,7 +190,7 @@ impl Stream {
         self.state().reader.is_some()
     }
 
-    /// Whether something waits that no reader was handed yet.
+    /// Whether something waits that no reader has written whole.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
         self.state().log.has_unwritten()
@@ -250,7 +247,7 @@ impl Stream {
         if let Some(waker) = before.and_then(|slot| slot.waker) {
             waker.wake();
         }
-        let prelude = primed.then(|| priming_event(self.nonce, self.terms.retry));
+        let prelude = primed.then(|| priming_event(self.nonce, cursor, self.terms.retry));
         let gauge = self.terms.metrics.stream_opened(self.kind);
         Ok(Reader { stream: Arc::clone(self), epoch, cursor, prelude, events: 0, _gauge: gauge })
     }
