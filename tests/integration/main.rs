@@ -72,6 +72,7 @@ mod payload;
 mod pipes;
 mod pool;
 mod replay;
+mod resume;
 mod routing;
 mod run_command;
 mod serve_command;
