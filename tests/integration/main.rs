@@ -64,6 +64,7 @@ mod handshake;
 mod keys;
 mod legacy_sse;
 mod limits;
+mod memory;
 mod metrics;
 mod negotiation;
 mod operation;
