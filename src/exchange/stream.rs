@@ -184,6 +184,12 @@ impl Stream {
         state.settled = holding;
     }
 
+    /// Says why the connection of its reader is cut.
+    pub fn report_cut(&self, reason: StreamCut) {
+        info!(event = "stream_cut", server = %self.terms.server, reason = reason.as_str());
+        self.terms.metrics.stream_cut(reason);
+    }
+
     /// Whether a reader is attached.
     #[must_use]
     pub fn is_read(&self) -> bool {
@@ -329,8 +335,7 @@ impl Reader {
 
     /// Says why the connection is cut.
     pub fn cut(&self, reason: StreamCut) {
-        info!(event = "stream_cut", server = %self.stream.terms.server, reason = reason.as_str());
-        self.stream.terms.metrics.stream_cut(reason);
+        self.stream.report_cut(reason);
     }
 }
 
