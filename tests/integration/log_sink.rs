@@ -1,6 +1,6 @@
 //! A log that nobody takes: full, broken or stuck. The gateway serves on and says afterwards what was lost.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -91,7 +91,7 @@ fn talk(address: SocketAddr, rounds: usize) {
 /// F:F08: on a device that is full the gateway starts, serves and ends as ever.
 #[test]
 fn a_full_log_device_harms_nothing() {
-    let full = Stdio::from(File::from(OpenOptions::new().write(true).open("/dev/full").unwrap()));
+    let full = Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let logging = Logging::start("[listen]\naddress = \"unix:DIRECTORY/gangway\"", full);
     let path = logging.directory.path().join("gangway");
     let mut socket = await_that("the socket", || UnixStream::connect(&path).ok());

@@ -1,12 +1,15 @@
 //! The one memory budget: what is kept for convenience gives way first, then new work is refused, and all is well
 //! again once there is room.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::child::Server;
-use crate::client::{Request, Response};
-use crate::gateway::Gateway;
-use crate::session::{Session, initialize};
+use crate::client::{Connection, Request, Response};
+use crate::gateway::{Gateway, await_that};
+use crate::session::{Session, call, initialize};
+use crate::sse::{Item, Parser};
 
 const BUDGET: f64 = (16 << 20) as f64;
 
@@ -87,4 +90,41 @@ fn unread_answers_are_kept_and_new_work_refused() {
     gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
     assert_eq!(Request::get("/readyz").send(gateway.admin()).status(), 200);
     assert_eq!(try_open(&gateway).status(), 200);
+}
+
+/// F:D03, F:F10, C:B87, R:R12: 100 MB for a reader that stopped cost a bounded amount, and nobody else waits. What was
+/// dropped after the cut is a 400 for whoever comes back for it, never a gap.
+#[test]
+fn a_flood_for_a_stalled_reader_is_bounded() {
+    let server = Server::fake("fake").key("check_on_start = false").key("pool.min_idle = 0");
+    let gateway = Gateway::start(&format!("[limits]\nwrite_stall = \"500ms\"\n{}", server.toml()));
+    let (stalled, other) = (open(&gateway), open(&gateway));
+    let before = gateway.rss();
+    let mut connection = Connection::open_small(gateway.address(), 4096);
+    let flood = call(1, "log", json!({ "count": 100, "bytes": 1_000_000 }), None);
+    connection.request(&stalled.post_request(flood.to_string()));
+    assert_eq!(connection.head().header("content-type"), Some("text/event-stream"));
+    let mut parser = Parser::default();
+    let primed = loop {
+        let items = parser.push(&connection.read_body().unwrap());
+        if let Some(Item::Event(event)) = items.into_iter().find(|item| matches!(item, Item::Event(_))) {
+            break event.id.unwrap();
+        }
+    };
+    let (mut highest, mut slowest) = (before, Duration::ZERO);
+    await_that("the end of the flood", || {
+        highest = gateway.rss().max(highest);
+        let asked = Instant::now();
+        assert_eq!(other.request(1, "ping", json!({}))["result"], json!({}));
+        slowest = asked.elapsed().max(slowest);
+        (gateway.metrics().count("requests_in_flight", &[]) == 0.0).then_some(())
+    });
+    assert_eq!(gateway.metrics().count("stream_cuts_total", &[("reason", "stall")]), 1.0);
+    // The window of 4 MiB and a message, what is kept, what is being read, and the allocator's slack.
+    assert!(highest - before < 48 << 20, "{} MiB more", (highest - before) >> 20);
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    let late = stalled.get_request().header("Last-Event-ID", &primed).send(stalled.address);
+    assert_eq!(late.status(), 400, "{late:?}");
+    assert!(stalled.call(2, "echo", json!({})).get("result").is_some(), "its session and child are unharmed");
+    drop(connection);
 }
