@@ -87,7 +87,7 @@ fn splice(criterion: &mut Criterion) {
 fn sse(criterion: &mut Criterion) {
     let nonce = Nonce::from_bits(0x0123_4567_89ab_cdef);
     let mut group = criterion.benchmark_group("sse");
-    group.bench_function("priming", |bench| bench.iter(|| priming_event(black_box(nonce), Duration::from_secs(1))));
+    group.bench_function("priming", |bench| bench.iter(|| priming_event(black_box(nonce), 0, Duration::from_secs(1))));
     for (name, text) in [("progress", Bytes::from(PROGRESS)), ("64KiB", result(64 << 10)), ("1MiB", result(1 << 20))] {
         let payload = Payload::whole(text);
         group.bench_function(format!("encode/{name}"), |bench| {

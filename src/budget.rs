@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::Notify;
+
 /// Bytes that may be held for clients and children together.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
+    scarce: Notify,
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Arc<Budget> {
-        Arc::new(Budget { limit, used: AtomicU64::new(0) })
+        Arc::new(Budget { limit, used: AtomicU64::new(0), scarce: Notify::new() })
     }
 
     /// Bytes in use.
@@ -29,6 +32,28 @@ impl Budget {
         self.limit
     }
 
+    /// Bytes above the mark of seven eighths, from which on whatever is kept for convenience must
+    /// give way, so that work is refused only for what cannot.
+    #[must_use]
+    pub fn shortage(&self) -> u64 {
+        self.used().saturating_sub(self.mark())
+    }
+
+    /// Waits until something is taken while there is a shortage.
+    pub async fn scarce(&self) {
+        self.scarce.notified().await;
+    }
+
+    fn mark(&self) -> u64 {
+        self.limit - self.limit / 8
+    }
+
+    fn took(&self, used: u64) {
+        if used > self.mark() {
+            self.scarce.notify_one();
+        }
+    }
+
     /// Takes `bytes` if there is room.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
@@ -38,6 +63,7 @@ impl Budget {
 
     fn take(&self, bytes: u64) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.took(before.saturating_add(bytes));
         if before.saturating_add(bytes) <= self.limit {
             return true;
         }
@@ -48,7 +74,8 @@ impl Budget {
     /// Takes `bytes` whether there is room or not: for what must not be lost. New work is refused
     /// until what was overdrawn is back.
     pub fn overdraw(&self, bytes: usize) {
-        self.used.fetch_add(bytes as u64, Ordering::Relaxed);
+        let before = self.used.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.took(before.saturating_add(bytes as u64));
     }
 
     /// Gives back what [`Budget::overdraw`] took.

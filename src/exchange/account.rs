@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::caller::Peer;
-use crate::exchange::ask::Ask;
 use crate::exchange::capacity::Permit;
 use crate::exchange::post::{Delivered, Reply, Trouble};
 use crate::exchange::session::Session;
+use crate::mcp::ids::Id;
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::telemetry::label::{Answer, Outcome};
@@ -174,7 +174,7 @@ impl Accounts {
     }
 
     /// Logs a request of a child's at its end.
-    pub fn asked(&self, ask: &Ask, session: &Session, took: Duration, outcome: Outcome) {
+    pub fn asked(&self, id: &Id, method: &str, session: &Session, took: Duration, outcome: Outcome) {
         if !self.log.wants(outcome) {
             return;
         }
@@ -183,9 +183,9 @@ impl Accounts {
             principal: Some(session.principal()),
             client: session.client(),
             protocol: session.revision().map(Revision::name),
-            rpc_id: std::str::from_utf8(ask.id.raw()).ok(),
+            rpc_id: std::str::from_utf8(id.raw()).ok(),
             child_pid: session.child_pid(),
-            ..AccessLine::new(&self.node, &self.server, &ask.method, outcome, took)
+            ..AccessLine::new(&self.node, &self.server, method, outcome, took)
         });
     }
 }

@@ -57,6 +57,12 @@ impl Asks {
         Some(self.open.swap_remove(at))
     }
 
+    /// Removes all: nobody will answer them any more.
+    pub fn take_all(&mut self) -> Vec<Ask> {
+        self.waiting_since = None;
+        std::mem::take(&mut self.open)
+    }
+
     /// Removes those that waited too long: `limit` in general, `unread` on a standalone stream
     /// nobody has read.
     pub fn take_expired(&mut self, now: Instant, limit: Option<Duration>, unread: Option<Duration>) -> Vec<Ask> {

@@ -258,6 +258,7 @@ impl Session {
     fn refuse(&self, message: &Message, code: i32, text: &'static str) {
         if let (Some(id), Some(conversation)) = (message.id(), self.conversation.get()) {
             conversation.refuse(&id, code, text);
+            self.accounts().asked(&id, message.method(), self, Duration::ZERO, Outcome::Refused);
         }
     }
 
@@ -274,7 +275,7 @@ impl Session {
             self.terms.metrics.notification_dropped(Dropped::NoRequest);
             return;
         };
-        self.accounts().asked(&ask, self, ask.since.elapsed(), Outcome::Cancelled);
+        self.accounts().asked(&ask.id, &ask.method, self, ask.since.elapsed(), Outcome::Cancelled);
         self.send_via(&ask.via, EventKind::Notification, &message.unchanged());
     }
 
@@ -306,7 +307,7 @@ impl Session {
             if let Some(conversation) = self.conversation.get() {
                 conversation.refuse(&ask.id, TIMED_OUT, "the client did not answer in time");
             }
-            self.accounts().asked(&ask, self, now.duration_since(ask.since), Outcome::Timeout);
+            self.accounts().asked(&ask.id, &ask.method, self, now.duration_since(ask.since), Outcome::Timeout);
             let withdrawal = withdrawal(&ask.id);
             self.send_via(&ask.via, EventKind::Notification, &Spliced::unchanged(&withdrawal));
         }

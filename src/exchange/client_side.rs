@@ -64,7 +64,7 @@ impl Session {
         let ask = message.id().and_then(|id| self.take_ask(&id));
         match (ask, self.conversation.get()) {
             (Some(ask), Some(conversation)) => {
-                self.accounts().asked(&ask, self, ask.since.elapsed(), outcome_of(message));
+                self.accounts().asked(&ask.id, &ask.method, self, ask.since.elapsed(), outcome_of(message));
                 conversation.respond(&ask.id, message)
             }
             _ => {

@@ -14,8 +14,7 @@ pub struct Ledger {
     metrics: Arc<Metrics>,
     total: usize,
     replay: AtomicUsize,
-    /// Set when the total is exceeded; whoever owns the sessions evicts from the largest.
-    pub exceeded: Notify,
+    exceeded: Notify,
 }
 
 /// What one log holds.
@@ -61,11 +60,28 @@ impl Ledger {
         }
     }
 
-    /// Bytes to give up once the total was exceeded: a tenth more than need be, so that not every
-    /// event after it asks for room again.
+    /// Waits until the total is exceeded or memory gets short; whoever owns the sessions then evicts
+    /// from the largest log.
+    pub async fn pressed(&self) {
+        tokio::select! {
+            () = self.exceeded.notified() => {}
+            () = self.budget.scarce() => {}
+        }
+    }
+
+    /// Bytes to give up: for the total a tenth more than need be, so that not every event after it
+    /// asks for room again; for the budget what is short.
     #[must_use]
     pub fn excess(&self) -> usize {
-        self.replay.load(Ordering::Relaxed).saturating_sub(self.total - self.total / 10)
+        let replay = self.replay.load(Ordering::Relaxed);
+        let short = usize::try_from(self.budget.shortage()).unwrap_or(usize::MAX);
+        replay.saturating_sub(self.total - self.total / 10).max(short.min(replay))
+    }
+
+    /// Whether the budget is spent, so that work is being refused.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.budget.used() >= self.budget.limit()
     }
 
     /// The numbers evictions are counted in.

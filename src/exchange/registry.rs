@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
+use tokio::time::sleep;
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::caller::Principal;
@@ -13,6 +15,9 @@ use crate::exchange::ledger::Ledger;
 use crate::exchange::session::Session;
 use crate::exchange::stream::Stream;
 use crate::telemetry::label::SessionEnd;
+
+/// Pause before logs that had nothing more to give are looked at again.
+const NOTHING_TO_GIVE: Duration = Duration::from_millis(50);
 
 /// Why no further session may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,24 +199,39 @@ impl Registry {
     }
 
     /// Makes room whenever all logs together hold too much: the one that holds most gives first.
+    /// Says once when that was not enough.
     pub async fn relieve(&self) {
+        let mut told = false;
         loop {
-            self.ledger.exceeded.notified().await;
-            let mut streams: Vec<(usize, Arc<Stream>)> = self
-                .all()
-                .iter()
-                .flat_map(|session| session.streams())
-                .map(|stream| (stream.replay_bytes(), stream))
-                .filter(|(bytes, _)| *bytes > 0)
-                .collect();
-            streams.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-            for (bytes, stream) in streams {
-                let excess = self.ledger.excess();
-                if excess == 0 {
-                    break;
-                }
-                stream.evict(excess.min(bytes));
+            self.ledger.pressed().await;
+            self.evict_replay();
+            let spent = self.ledger.is_spent();
+            if spent && !told {
+                warn!(event = "overload", reason = "memory", key = "limits.memory", sessions = self.len());
             }
+            told = spent;
+            if self.ledger.excess() > 0 {
+                // What is left must be kept, and every look at it costs a walk over all sessions.
+                sleep(NOTHING_TO_GIVE).await;
+            }
+        }
+    }
+
+    fn evict_replay(&self) {
+        let mut streams: Vec<(usize, Arc<Stream>)> = self
+            .all()
+            .iter()
+            .flat_map(|session| session.streams())
+            .map(|stream| (stream.replay_bytes(), stream))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        streams.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        for (bytes, stream) in streams {
+            let excess = self.ledger.excess();
+            if excess == 0 {
+                break;
+            }
+            stream.evict(excess.min(bytes));
         }
     }
 }

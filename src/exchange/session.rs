@@ -26,7 +26,7 @@ use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::{Lost, Nonce, parse_event_id};
-use crate::telemetry::label::{Outcome, SessionEnd, Start, StreamKind};
+use crate::telemetry::label::{Outcome, SessionEnd, Start, StreamCut, StreamKind};
 use crate::telemetry::{Client, ServerMetrics, SessionDigest, session_digest};
 use crate::upstream::conversation::Conversation;
 use crate::upstream::outbound::NotSent;
@@ -429,7 +429,7 @@ impl Session {
     /// Ends the session: every call gets an error, every stream its end, the child its stop.
     /// Only the first call does anything.
     pub fn end(&self, why: SessionEnd) {
-        let (calls, streams, was_open) = {
+        let (calls, asks, streams, was_open) = {
             let mut state = self.state();
             let was_open = match state.phase {
                 Phase::Ended(_) => return,
@@ -438,7 +438,8 @@ impl Session {
             };
             state.phase = Phase::Ended(why);
             state.early.clear();
-            (std::mem::take(&mut state.calls), std::mem::take(&mut state.streams), was_open)
+            let calls = std::mem::take(&mut state.calls);
+            (calls, state.asks.take_all(), std::mem::take(&mut state.streams), was_open)
         };
         let cause = match why {
             SessionEnd::ChildGone => Cause::ChildGone { sent: true },
@@ -451,8 +452,15 @@ impl Session {
             }
             self.conclude(call, |id| cause.reply(id));
         }
+        for ask in asks {
+            let outcome = if why == SessionEnd::ChildGone { Outcome::ChildGone } else { Outcome::Cancelled };
+            self.accounts().asked(&ask.id, &ask.method, self, ask.since.elapsed(), outcome);
+        }
         for stream in streams.into_values() {
             stream.end();
+        }
+        if why == SessionEnd::Drain && self.standalone.is_read() {
+            self.standalone.report_cut(StreamCut::Drain);
         }
         if self.one_stream {
             self.standalone.end()

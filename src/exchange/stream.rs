@@ -178,13 +178,16 @@ impl Stream {
             if full { self.congestion.enter() } else { self.congestion.leave() }
         }
         let bytes = state.log.bytes();
-        let holding = Holding {
-            bytes,
-            replay_bytes: if live { bytes - state.log.unwritten_bytes() } else { bytes },
-            events: state.log.len(),
-        };
+        let holding =
+            Holding { bytes, replay_bytes: if live { state.log.kept_bytes() } else { bytes }, events: state.log.len() };
         self.terms.ledger.settle(state.settled, holding);
         state.settled = holding;
+    }
+
+    /// Says why the connection of its reader is cut.
+    pub fn report_cut(&self, reason: StreamCut) {
+        info!(event = "stream_cut", server = %self.terms.server, reason = reason.as_str());
+        self.terms.metrics.stream_cut(reason);
     }
 
     /// Whether a reader is attached.
@@ -193,7 +196,7 @@ impl Stream {
         self.state().reader.is_some()
     }
 
-    /// Whether something waits that no reader was handed yet.
+    /// Whether something waits that no reader has written whole.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
         self.state().log.has_unwritten()
@@ -250,7 +253,7 @@ impl Stream {
         if let Some(waker) = before.and_then(|slot| slot.waker) {
             waker.wake();
         }
-        let prelude = primed.then(|| priming_event(self.nonce, self.terms.retry));
+        let prelude = primed.then(|| priming_event(self.nonce, cursor, self.terms.retry));
         let gauge = self.terms.metrics.stream_opened(self.kind);
         Ok(Reader { stream: Arc::clone(self), epoch, cursor, prelude, events: 0, _gauge: gauge })
     }
@@ -332,8 +335,7 @@ impl Reader {
 
     /// Says why the connection is cut.
     pub fn cut(&self, reason: StreamCut) {
-        info!(event = "stream_cut", server = %self.stream.terms.server, reason = reason.as_str());
-        self.stream.terms.metrics.stream_cut(reason);
+        self.stream.report_cut(reason);
     }
 }
 

@@ -158,7 +158,13 @@ impl Streamable<'_> {
             Cause::Memory
         } else {
             match self.permit() {
-                Ok(permit) => return session.call(message, post, account(Some(permit))),
+                Ok(permit) => {
+                    // Whoever wants every call resumable gets its stream before the child can answer.
+                    if self.door.streams.sse_after.is_zero() {
+                        session.promote(post);
+                    }
+                    return session.call(message, post, account(Some(permit)));
+                }
                 Err(_reached) => Cause::Busy,
             }
         };

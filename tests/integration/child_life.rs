@@ -115,11 +115,15 @@ fn a_closed_pipe_is_the_end_of_its_child() {
 /// F:A08, R:D16, C:B26: end of input, then TERM, then KILL; the client waits for none of them.
 #[test]
 fn a_child_is_stopped_step_by_step() {
-    let steps: [(&[&str], &str); 3] =
-        [(&[], "eof"), (&["--ignore-eof"], "term"), (&["--ignore-eof", "--ignore-term"], "kill")];
-    for (options, step) in steps {
+    // A step that is to do its work has all the time a busy machine may take.
+    let steps: [(&[&str], &str, &str, &str); 3] = [
+        (&[], "eof", "1m", "1m"),
+        (&["--ignore-eof"], "term", "1s", "1m"),
+        (&["--ignore-eof", "--ignore-term"], "kill", "1s", "300ms"),
+    ];
+    for (options, step, close, term) in steps {
         let server = options.iter().fold(lone(), |server, option| server.arg(option));
-        let server = server.key("timeouts.close = \"1s\"\ntimeouts.term = \"300ms\"");
+        let server = server.key(&format!("timeouts.close = \"{close}\"\ntimeouts.term = \"{term}\""));
         let gateway = Gateway::start(&server.toml());
         let session = open(&gateway);
         let child = Process::of(child_pid(&session)).unwrap();

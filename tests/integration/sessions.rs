@@ -167,7 +167,7 @@ fn concurrent_deletes_and_posts_end_a_session_once() {
     gateway.await_metric("child_exits_total", &[], |exits| exits == 5.0);
 }
 
-/// R:S08, R:S09, R:R09, L06-like, F:E08, C:B107: an id opens nothing without its caller's key, and to another
+/// R:S08, R:S09, R:R09, F:E08, C:B107: an id opens nothing without its caller's key, and to another
 /// caller it is as unknown as one that never was.
 #[test]
 fn an_id_is_worth_nothing_to_anybody_else() {

@@ -47,6 +47,8 @@ pub struct Parser {
     began: bool,
     block: Event,
     has_data: bool,
+    /// Becomes the last event id at the end of the block: one that breaks off does not count.
+    buffered_id: String,
     last_event_id: String,
 }
 
@@ -81,6 +83,7 @@ impl Parser {
         self.began = true;
         let line = std::str::from_utf8(line).expect("an event stream must be UTF-8");
         if line.is_empty() {
+            self.last_event_id.clone_from(&self.buffered_id);
             let block = std::mem::take(&mut self.block);
             if std::mem::take(&mut self.has_data) {
                 items.push(Item::Event(block));
@@ -100,7 +103,7 @@ impl Parser {
             }
             "id" if !value.contains('\0') => {
                 self.block.id = Some(value.to_owned());
-                self.last_event_id = value.to_owned();
+                self.buffered_id = value.to_owned();
             }
             "retry" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 items.extend(value.parse().map(Item::Retry));

@@ -1,0 +1,130 @@
+//! The one memory budget: what is kept for convenience gives way first, then new work is refused, and all is well
+//! again once there is room.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::child::Server;
+use crate::client::{Connection, Request, Response};
+use crate::gateway::{Gateway, await_that};
+use crate::session::{Session, call, initialize};
+use crate::sse::{Item, Parser};
+
+const BUDGET: f64 = (16 << 20) as f64;
+
+/// A gateway of 16 MiB whose calls are streams at once, with further lines under `[replay]`.
+fn start(replay: &str) -> Gateway {
+    let server = Server::fake("fake").key("check_on_start = false").key("pool.min_idle = 0");
+    let tables = "[limits]\nmemory = \"16MiB\"\nbody_bytes = \"2MiB\"\n[streams]\nsse_after = \"0s\"\n";
+    Gateway::start(&format!("{tables}[replay]\n{replay}\n{}", server.toml()))
+}
+
+fn open(gateway: &Gateway) -> Session {
+    Session::open(gateway, "/fake/mcp", "2025-11-25", json!({}))
+}
+
+fn try_open(gateway: &Gateway) -> Response {
+    Request::post("/fake/mcp", initialize("2025-11-25", json!({})).to_string()).send(gateway.address())
+}
+
+/// Breaks off a call and lets its answer of 3 MB come when nobody reads it; gives the position to come back to.
+fn leave_unread(gateway: &Gateway, session: &Session, id: u32) -> String {
+    let arguments = json!({ "gate": id, "padding": "x".repeat(1_500_000) });
+    let mut stream = session.send_call(id, "hold", arguments).stream();
+    let primed = stream.next_event().id.unwrap();
+    session.call("held", "await_held", json!({ "gate": id }));
+    stream.reset();
+    gateway.await_metric("streams", &[], |streams| streams == 0.0);
+    session.call("go", "release", json!({ "gate": id }));
+    primed
+}
+
+/// DESIGN "Replay", F:F10: what is kept for resumes fills no more of the budget than work leaves it; calls go on.
+#[test]
+fn replay_gives_way_to_work() {
+    let gateway = start("total = \"64MiB\"");
+    let sessions: Vec<Session> = (0..3).map(|_| open(&gateway)).collect();
+    for round in 0..4 {
+        for session in &sessions {
+            let answer = session.call(round, "bytes", json!({ "size": 2_000_000 }));
+            assert!(answer.get("result").is_some(), "round {round}: {}", &answer.to_string()[..200]);
+        }
+    }
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes < BUDGET);
+    assert!(gateway.metrics().count("replay_evictions_total", &[("reason", "total")]) > 0.0);
+    assert_eq!(Request::get("/readyz").send(gateway.admin()).status(), 200);
+    assert_eq!(try_open(&gateway).status(), 200);
+}
+
+/// F:F10, C:B87: when only answers that nobody has read are left, new work is refused, in-band and at the door, the
+/// gateway says so and is not ready; nothing that was promised is lost, and reading it makes room again.
+#[test]
+fn unread_answers_are_kept_and_new_work_refused() {
+    let gateway = start("");
+    let session = open(&gateway);
+    let primed: Vec<String> = (0..6).map(|id| leave_unread(&gateway, &session, id)).collect();
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes >= BUDGET);
+    let refused = session.call(1, "echo", json!({}));
+    assert_eq!((&refused["error"]["code"], &refused["error"]["data"]["reason"]), (&json!(503), &json!("memory")));
+    assert_eq!(refused["error"]["data"]["executed"], "no", "{refused}");
+    let response = try_open(&gateway);
+    assert_eq!(response.status(), 503, "{response:?}");
+    assert!(response.header("retry-after").is_some(), "{response:?}");
+    let ready = Request::get("/readyz").send(gateway.admin());
+    assert_eq!((ready.status(), ready.text()), (503, "memory\n"));
+    gateway.await_event("overload", |event| event["reason"] == "memory");
+    assert!(gateway.metrics().count("refusals_total", &[("reason", "memory")]) >= 2.0);
+    assert!(gateway.rss() < 200 << 20, "{} MiB", gateway.rss() >> 20);
+
+    for (id, primed) in primed.iter().enumerate() {
+        let answer = session.resume(primed).rest().pop().unwrap().message();
+        assert_eq!(
+            (&answer["id"], answer["result"]["structuredContent"]["gate"].as_u64()),
+            (&json!(id), Some(id as u64))
+        );
+    }
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes < BUDGET);
+    assert_eq!(session.call(2, "echo", json!({ "a": 1 }))["result"]["structuredContent"]["a"], 1);
+    session.delete();
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
+    assert_eq!(Request::get("/readyz").send(gateway.admin()).status(), 200);
+    assert_eq!(try_open(&gateway).status(), 200);
+}
+
+/// F:D03, F:F10, C:B87, R:R12: 100 MB for a reader that stopped cost a bounded amount, and nobody else waits. What was
+/// dropped after the cut is a 400 for whoever comes back for it, never a gap.
+#[test]
+fn a_flood_for_a_stalled_reader_is_bounded() {
+    let server = Server::fake("fake").key("check_on_start = false").key("pool.min_idle = 0");
+    let gateway = Gateway::start(&format!("[limits]\nwrite_stall = \"500ms\"\n{}", server.toml()));
+    let (stalled, other) = (open(&gateway), open(&gateway));
+    let before = gateway.rss();
+    let mut connection = Connection::open_small(gateway.address(), 4096);
+    let flood = call(1, "log", json!({ "count": 100, "bytes": 1_000_000 }), None);
+    connection.request(&stalled.post_request(flood.to_string()));
+    assert_eq!(connection.head().header("content-type"), Some("text/event-stream"));
+    let mut parser = Parser::default();
+    let primed = loop {
+        let items = parser.push(&connection.read_body().unwrap());
+        if let Some(Item::Event(event)) = items.into_iter().find(|item| matches!(item, Item::Event(_))) {
+            break event.id.unwrap();
+        }
+    };
+    let (mut highest, mut slowest) = (before, Duration::ZERO);
+    await_that("the end of the flood", || {
+        highest = gateway.rss().max(highest);
+        let asked = Instant::now();
+        assert_eq!(other.request(1, "ping", json!({}))["result"], json!({}));
+        slowest = asked.elapsed().max(slowest);
+        (gateway.metrics().count("requests_in_flight", &[]) == 0.0).then_some(())
+    });
+    assert_eq!(gateway.metrics().count("stream_cuts_total", &[("reason", "stall")]), 1.0);
+    // The window of 4 MiB and a message, what is kept, what is being read, and the allocator's slack.
+    assert!(highest - before < 48 << 20, "{} MiB more", (highest - before) >> 20);
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    let late = stalled.get_request().header("Last-Event-ID", &primed).send(stalled.address);
+    assert_eq!(late.status(), 400, "{late:?}");
+    assert!(stalled.call(2, "echo", json!({})).get("result").is_some(), "its session and child are unharmed");
+    drop(connection);
+}
