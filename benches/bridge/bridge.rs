@@ -5,14 +5,24 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::bare::Bare;
+use crate::cpu;
 use crate::gateway::{Gateway, RAISED, Session, connect};
 use crate::http::post;
 use crate::lane::{Lane, Sample, pump};
 use crate::native::Native;
 use crate::opening;
 use crate::process::Process;
-use crate::request::{BURST, ECHO, NOTIFICATIONS, PAYLOAD};
+use crate::request::{BURST, ECHO};
 use crate::table::{Target, Trial};
+
+/// Notifications of one [`BURST`].
+const NOTIFICATIONS: usize = 1000;
+
+/// A call with a large answer.
+const PAYLOAD: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"payload","#,
+    r#""arguments":{"bytes":1048576}}}"#
+);
 
 /// One kind of load.
 struct Scenario {
@@ -218,9 +228,9 @@ impl Scenario {
 }
 
 fn measured(lanes: &mut [Lane], length: Duration, process: &Process) -> io::Result<Measured> {
-    let before = process.cpu()?;
+    let before = cpu::used_by(&process.child)?;
     let sample = pump(lanes, length)?;
-    let used = process.cpu()? - before;
+    let used = cpu::used_by(&process.child)? - before;
     Ok(figures(sample, used))
 }
 

@@ -21,6 +21,8 @@ mod bare;
 #[cfg(target_os = "linux")]
 mod bridge;
 #[cfg(target_os = "linux")]
+mod cpu;
+#[cfg(target_os = "linux")]
 mod gateway;
 #[cfg(target_os = "linux")]
 mod http;

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -21,27 +20,6 @@ impl Process {
     /// Takes it over.
     pub fn new(child: Child) -> Process {
         Process { child }
-    }
-
-    /// Processor time it has used, in user and kernel mode, in microseconds.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn cpu(&self) -> io::Result<f64> {
-        let mut clock = 0;
-        let mut time = MaybeUninit::<libc::timespec>::uninit();
-        // SAFETY: the first call writes one clock id, the second one timespec; both live on this stack.
-        let time = unsafe {
-            match libc::clock_getcpuclockid(self.child.id().cast_signed(), &raw mut clock) {
-                0 => {}
-                error => return Err(io::Error::from_raw_os_error(error)),
-            }
-            if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            time.assume_init()
-        };
-        Ok(time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3)
     }
 
     /// Resident memory in bytes.

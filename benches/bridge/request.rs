@@ -15,17 +15,8 @@ pub const ECHO: &str = concat!(
     r#""arguments":{"text":"The quick brown fox jumps over the lazy dog."}}}"#
 );
 
-/// Notifications of one [`BURST`].
-pub const NOTIFICATIONS: usize = 1000;
-
-/// A call with many notifications before its answer.
+/// A call with 1,000 notifications before its answer.
 pub const BURST: &str = concat!(
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"p"},"#,
     r#""name":"progress_burst","arguments":{"count":1000}}}"#
-);
-
-/// A call with a large answer.
-pub const PAYLOAD: &str = concat!(
-    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"payload","#,
-    r#""arguments":{"bytes":1048576}}}"#
 );
