@@ -1,7 +1,7 @@
 //! Every session of this process: found only by id, server and principal together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
@@ -40,6 +40,8 @@ pub struct Registry {
     ledger: Arc<Ledger>,
     sessions: DashMap<Arc<str>, Entry>,
     count: Arc<AtomicUsize>,
+    /// Sessions that ended, since the start.
+    ended: AtomicU64,
     by_principal: Arc<DashMap<Principal, usize>>,
 }
 
@@ -69,6 +71,7 @@ impl Registry {
             ledger,
             sessions: DashMap::new(),
             count: Arc::default(),
+            ended: AtomicU64::new(0),
             by_principal: Arc::default(),
         })
     }
@@ -158,6 +161,7 @@ impl Registry {
     pub fn end(&self, session: &Session, why: SessionEnd) {
         self.sessions.remove(session.id().as_ref());
         session.end(why);
+        self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends every session.
@@ -184,6 +188,13 @@ impl Registry {
     #[must_use]
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// Sessions that ended since the start; those that end in a burst between two looks at
+    /// [`Registry::len`] leave no other trace.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Whether there is none.

@@ -108,7 +108,7 @@ impl Servers {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut last = Instant::now();
-        let (mut sessions, mut owed, mut returned) = (0, 0, Instant::now());
+        let (mut ended, mut owed, mut returned) = (0, 0, Instant::now());
         loop {
             ticks.tick().await;
             let now = Instant::now();
@@ -120,11 +120,11 @@ impl Servers {
                 continue;
             }
             self.registry.sweep(now);
-            if self.registry.len() < sessions {
+            let ended_by_now = self.registry.ended();
+            if ended_by_now > ended {
                 // The second time finds what children and connections held a little longer.
-                owed = 2;
+                (ended, owed) = (ended_by_now, 2);
             }
-            sessions = self.registry.len();
             if owed > 0 && now.duration_since(returned) >= RETURN_EVERY {
                 (owed, returned) = (owed - 1, now);
                 return_free_memory();
