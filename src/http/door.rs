@@ -8,7 +8,7 @@ use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 
-use crate::auth::{Admitted as Caller, Keys, Rejection};
+use crate::auth::{Admitted as Caller, Keys, Rejection, admit};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
@@ -102,9 +102,8 @@ impl Door {
             };
             serve(&path, Route::Mcp);
             if server.config().legacy_sse {
-                let stem = path.rsplit_once('/').map_or("", |(stem, _)| stem);
-                serve(&format!("{stem}/sse"), Route::Sse);
-                serve(&format!("{stem}/messages"), Route::Messages);
+                serve(&server.config().sse_path(), Route::Sse);
+                serve(&server.config().messages_path(), Route::Messages);
             }
         }
         let limits = &parts.limits;
@@ -228,16 +227,16 @@ impl Door {
     }
 
     fn authenticate(&self, server: &Server, request: &Request<Incoming>) -> Result<Caller, Refused> {
-        if server.config().auth.methods.contains(&config::Method::None) {
-            return Ok(Caller { principal: Principal::Anonymous, sessions: None });
-        }
+        let policy = &server.config().auth;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let shown = request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
-        let verdict = self.keys.verify(shown, server.name(), now);
-        let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
-        self.metrics.auth_check("api_key", label);
+        let verdict = admit(&self.keys, policy, shown, server.name(), now);
+        if policy.methods.contains(&config::Method::ApiKey) {
+            let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
+            self.metrics.auth_check("api_key", label);
+        }
         verdict.map_err(|rejection| match rejection {
-            Rejection::Repeated => Refused::BadHeader("There must be one Authorization header"),
+            rejection if rejection.is_malformed() => Refused::BadHeader("There must be one Authorization header"),
             Rejection::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
             _ => Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
         })

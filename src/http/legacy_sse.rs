@@ -99,9 +99,8 @@ impl<'a> LegacySse<'a> {
             session: Mutex::default(),
         };
         door.channels.open.insert(secret.clone(), Arc::new(channel));
-        let stem = server.config().path.rsplit_once('/').map_or("", |(stem, _)| stem);
         // Relative to the origin: clients refuse to be sent to another one.
-        let address = format!("{}{stem}/messages?session={secret}", self.prefix);
+        let address = format!("{}{}?session={secret}", self.prefix, server.config().messages_path());
         let tie = Tie { channels: Arc::clone(&door.channels), secret, registry: Arc::clone(server.registry()) };
         let mut events = EventStream::new(reader, door.streams.clone(), false, Arc::clone(fate), Some(Box::new(tie)));
         events.begin_with(endpoint(&address));
