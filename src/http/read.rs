@@ -49,12 +49,8 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
     if announced.is_some_and(|length| length > bounds.bytes as u64) {
         return Err(Refused::TooLarge);
     }
-    let expected = usize::try_from(announced.unwrap_or(0)).unwrap_or(0);
-    let mut reserved = bounds.budget.reserve(expected);
-    if reserved.is_none() && expected > ALWAYS_READ {
-        return Err(Refused::Memory);
-    }
-    let mut held = expected;
+    // What was only announced takes up nothing: else idle connections could use up the budget.
+    let mut reserved = bounds.budget.reserve(0);
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let began = Instant::now();
@@ -67,19 +63,16 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
         if length > bounds.bytes {
             return Err(Refused::TooLarge);
         }
-        if length > held {
-            let grown = reserved.as_mut().is_some_and(|reserved| reserved.grow(length - held));
-            if !grown && length > ALWAYS_READ {
-                return Err(Refused::Memory);
-            }
-            held = length;
+        let grown = reserved.as_mut().is_some_and(|reserved| reserved.grow(data.len()));
+        if !grown && length > ALWAYS_READ {
+            return Err(Refused::Memory);
         }
         if first.is_empty() && rest.is_empty() {
             first = data;
             continue;
         }
         if rest.is_empty() {
-            rest.reserve(expected.max(length));
+            rest.reserve(length);
             rest.extend_from_slice(&first);
             first = Bytes::new();
         }

@@ -128,3 +128,25 @@ fn a_flood_for_a_stalled_reader_is_bounded() {
     assert!(stalled.call(2, "echo", json!({})).get("result").is_some(), "its session and child are unharmed");
     drop(connection);
 }
+
+/// DESIGN promise 6, F:D02: bodies that were announced and do not come take up nothing, so that a few idle
+/// connections refuse nobody.
+#[test]
+fn announced_bodies_take_up_nothing() {
+    let gateway = start("");
+    let session = open(&gateway);
+    let head = "POST /fake/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n{";
+    let idle: Vec<Connection> = (0..24)
+        .map(|_| {
+            let mut connection = Connection::open(gateway.address());
+            connection.send(head);
+            connection
+        })
+        .collect();
+    for id in 0..20 {
+        let answer = session.call(id, "echo", json!({}));
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    assert!(gateway.metrics().count("memory_used_bytes", &[]) < BUDGET / 4.0);
+    drop(idle);
+}
