@@ -204,7 +204,12 @@ impl Server {
         if let Some(tools) = catalogue.as_ref().and_then(|catalogue| catalogue.tools.as_ref()) {
             self.metrics.set_tools(tools);
         }
-        self.status.send_replace(Status { health, since: Instant::now(), catalogue });
+        self.status.send_modify(|status| {
+            // Seen well once is enough: a session may have shown meanwhile that the server works.
+            if catalogue.is_some() || !status.is_ready() {
+                *status = Status { health, since: Instant::now(), catalogue };
+            }
+        });
         found
     }
 

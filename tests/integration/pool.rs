@@ -294,3 +294,28 @@ fn a_silent_server_fails_its_check() {
     assert_eq!(readyz(&gateway, "/readyz").0, 503);
     await_that("the scout's end", || gateway.descendants().is_empty().then_some(()));
 }
+
+/// DESIGN "Scout and readiness": a server that was seen well once stays ready, though the scout comes back with less.
+#[test]
+fn a_later_failure_of_the_scout_changes_nothing() {
+    // It declares tools and then answers every request but initialize with an error.
+    let script = r#"
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "n", "version": "1"}}
+    error = {"code": -32603, "message": "not today"}
+    rest = {"result": result} if request["method"] == "initialize" else {"error": error}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **rest}), flush=True)
+"#;
+    let gateway = Gateway::start(&Server::of("fake", "python3").arg("-c").arg(script).toml());
+    gateway.await_event("server_failed", |_| true);
+    let ready = || crate::client::Request::get("/readyz").send(gateway.admin()).status();
+    assert_eq!(ready(), 503);
+    let _session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    assert_eq!(ready(), 200);
+    gateway.await_events("server_failed", 2, |_| true);
+    assert_eq!(ready(), 200);
+}
