@@ -297,11 +297,30 @@ impl Message {
     }
 }
 
-/// Reads the id of a line that was cut: its first bytes may still name the call it answers.
+/// What the readable part of a child's bad line was meant to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// The answer to the request with this id.
+    Answer(Id),
+    /// A request of the child's with this id. Both sides count from 1, so its number says nothing
+    /// about a call of ours.
+    Request(Id),
+    /// A notification, or a request whose id cannot be read.
+    Said,
+    /// Anything.
+    Unknown,
+}
+
+/// Reads what can be read of a line that is no message, or of which only the beginning is there.
 #[must_use]
-pub fn recover_id(head: &Bytes) -> Option<Id> {
-    let (_cut, fields) = scan(head, Author::Child);
-    if fields.method.is_some() { None } else { id_of(head, &fields) }
+pub fn remains_of(head: &Bytes) -> Remains {
+    let (_fault, fields) = scan(head, Author::Child);
+    match (fields.method, id_of(head, &fields)) {
+        (Some(_), Some(id)) => Remains::Request(id),
+        (Some(_), None) => Remains::Said,
+        (None, Some(id)) => Remains::Answer(id),
+        (None, None) => Remains::Unknown,
+    }
 }
 
 fn id_of(text: &Bytes, fields: &Fields) -> Option<Id> {
@@ -344,7 +363,7 @@ fn without_newlines(text: &Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{FaultKind, Kind, Message, recover_id};
+    use super::{FaultKind, Kind, Message, Remains, remains_of};
     use crate::mcp::ids::Id;
     use crate::mcp::revision::Revision;
     use crate::mcp::scan::Author;
@@ -448,11 +467,13 @@ mod tests {
     }
 
     #[test]
-    fn recovers_an_id_from_a_cut_line() {
-        let raw = |text: &'static [u8]| recover_id(&Bytes::from_static(text)).map(|id| id.raw().to_vec());
-        assert_eq!(raw(br#"{"jsonrpc":"2.0","id":77,"result":{"a":"bbb"#), Some(b"77".to_vec()));
-        assert_eq!(raw(br#"{"jsonrpc":"2.0","result":{"id":77,"a":"bbb"#), None);
-        assert_eq!(raw(br#"{"jsonrpc":"2.0","id":77,"method":"x","params":{"#), None);
+    fn tells_what_a_cut_line_was_meant_to_be() {
+        let remains = |text: &'static [u8]| remains_of(&Bytes::from_static(text));
+        let id = || Id::parse(Bytes::from_static(b"77")).expect("id");
+        assert_eq!(remains(br#"{"jsonrpc":"2.0","id":77,"result":{"a":"bbb"#), Remains::Answer(id()));
+        assert_eq!(remains(br#"{"jsonrpc":"2.0","result":{"id":77,"a":"bbb"#), Remains::Unknown);
+        assert_eq!(remains(br#"{"jsonrpc":"2.0","id":77,"method":"x","params":{"#), Remains::Request(id()));
+        assert_eq!(remains(br#"{"jsonrpc":"2.0","method":"x","params":{"id":77,"#), Remains::Said);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::config::Queue;
 use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::{Id, put_u64};
-use crate::mcp::message::{Fault, FaultKind, Kind, Message, recover_id};
+use crate::mcp::message::{Fault, FaultKind, Kind, Message, Remains, remains_of};
 use crate::mcp::scan::Author;
 use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
 use crate::telemetry::{ServerMetrics, stderr_text};
@@ -424,24 +424,33 @@ impl Conversation {
             FaultKind::Array | FaultKind::NotMessage | FaultKind::BadId => BadLine::NotMessage,
         };
         self.bad_line(reason, text);
-        let id = fault.id.clone().or_else(|| recover_id(&Bytes::copy_from_slice(text)));
-        if let Some(call) = id.and_then(|id| id.as_u64()) {
-            self.fail(call, Loss::BadLine);
-        }
+        self.settle_bad(&Bytes::copy_from_slice(text), Loss::BadLine);
     }
 
     fn take_too_long(&self, head: &Bytes) {
         self.bad_line(BadLine::TooLong, head);
-        match recover_id(head).and_then(|id| id.as_u64()) {
-            Some(call) => self.fail(call, Loss::TooLarge),
-            None => {
-                // Whose answer it was cannot be known before its end, which may never come.
-                let calls: Vec<u64> = self.inflight().calls.keys().copied().collect();
-                for call in calls {
-                    self.fail(call, Loss::TooLarge);
-                }
+        if self.settle_bad(head, Loss::TooLarge) == Remains::Unknown {
+            // Whose answer it was cannot be known before its end, which may never come.
+            let calls: Vec<u64> = self.inflight().calls.keys().copied().collect();
+            for call in calls {
+                self.fail(call, Loss::TooLarge);
             }
         }
+    }
+
+    /// Ends what a bad line can be seen to concern: the call it answers, or the child's own request.
+    fn settle_bad(&self, text: &Bytes, loss: Loss) -> Remains {
+        let remains = remains_of(text);
+        match &remains {
+            Remains::Answer(id) => {
+                if let Some(call) = id.as_u64() {
+                    self.fail(call, loss);
+                }
+            }
+            Remains::Request(id) => self.refuse(id, -32600, "the request is not valid or too long"),
+            Remains::Said | Remains::Unknown => {}
+        }
+        remains
     }
 
     fn fail(&self, call: u64, loss: Loss) {

@@ -374,3 +374,29 @@ fn a_flood_of_notifications_is_bounded() {
     let metrics = gateway.metrics();
     assert!(metrics.count("replay_bytes", &[]) <= 4.0 * MIB as f64 + 65_536.0, "{metrics}");
 }
+
+/// DESIGN "Child gone", F:B10: a bad line that is a request of the child's is refused, and costs the client's call that
+/// has the same number nothing.
+#[test]
+fn a_bad_request_fails_nobodys_call() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({ "roots": {} }));
+    let line = "{\"jsonrpc\":\"2.0\",\"id\":$ID,\"method\":\"roots/list\",\"params\":null}\n";
+    let answer = session.call(1, "raw", json!({ "text": line, "answer": true }));
+    assert!(answer["result"].is_object(), "{answer}");
+    assert_eq!(gateway.metrics().count("child_bad_lines_total", &[("reason", "not_message")]), 1.0);
+}
+
+/// F:B03: a notification that is too long is no answer, so no call is failed for it.
+#[test]
+fn a_notification_that_is_too_long_fails_no_call() {
+    let gateway = Gateway::start(&Server::fake("fake").key("line_bytes = \"64KiB\"").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    let data = "x".repeat(100_000);
+    let line = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{{\"level\":\"info\",\"data\":\"{data}\"}}}}\n"
+    );
+    let answer = session.call(1, "raw", json!({ "text": line, "answer": true }));
+    assert!(answer["result"].is_object(), "{answer}");
+    assert_eq!(gateway.metrics().count("child_bad_lines_total", &[("reason", "too_long")]), 1.0);
+}
