@@ -190,6 +190,8 @@ impl Gateway {
         let service = Arc::new(move |request, connection: Arc<Connection>| {
             Arc::clone(&door).handle(request, arrival(connection))
         });
+        let patience = Arc::clone(self.door.patience());
+        tasks.spawn(async move { patience.run_clock().await });
         let listener = self.listener;
         listeners.spawn(async move { serve(listener, &limits, trusted, serving, service, observer).await });
         let servers = Arc::clone(&self.servers);

@@ -20,6 +20,7 @@ use crate::http::forwarded::Proxies;
 use crate::http::guard::{Admitted, Guard};
 use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::page::Page;
+use crate::http::patience::Patience;
 use crate::http::read::Bounds;
 use crate::http::refusal::Refused;
 use crate::http::streamable::Streamable;
@@ -73,6 +74,7 @@ pub struct Door {
     cap: Option<usize>,
     pub(super) bounds: Bounds,
     pub(super) streams: config::Streams,
+    pub(super) patience: Arc<Patience>,
     pub(super) capacity: Arc<Capacity>,
     pub(super) channels: Arc<Channels>,
     readiness: Arc<Readiness>,
@@ -116,6 +118,7 @@ impl Door {
             keys: parts.keys,
             cap: parts.cap,
             bounds: Bounds { bytes: limits.body_bytes, idle: limits.body_idle, budget: parts.budget },
+            patience: Patience::new(parts.streams.sse_after),
             streams: parts.streams,
             capacity: Capacity::new(limits.requests_in_flight, limits.requests_in_flight_per_principal),
             channels: Arc::default(),
@@ -124,6 +127,12 @@ impl Door {
             log: parts.log,
             node: parts.node,
         })
+    }
+
+    /// How long answers are waited for; somebody must run its clock.
+    #[must_use]
+    pub fn patience(&self) -> &Arc<Patience> {
+        &self.patience
     }
 
     /// Answers one request.

@@ -11,6 +11,7 @@ pub mod guard;
 mod legacy_sse;
 mod origin;
 pub mod page;
+pub mod patience;
 mod read;
 pub mod refusal;
 pub mod sse;

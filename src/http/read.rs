@@ -1,6 +1,9 @@
 //! Reading a body within its bounds.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -55,9 +58,16 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
     let mut rest = BytesMut::new();
     let began = Instant::now();
     loop {
-        let earned = Duration::from_secs((first.len() + rest.len()) as u64 / LEAST_RATE);
-        let due = (Instant::now() + bounds.idle).min(began + bounds.idle + earned);
-        let Some(frame) = timeout_at(due, body.frame()).await.map_err(|_| Refused::BodyTimeout)? else { break };
+        // Most bodies are there whole, with the head.
+        let frame = match poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let earned = Duration::from_secs((first.len() + rest.len()) as u64 / LEAST_RATE);
+                let due = (Instant::now() + bounds.idle).min(began + bounds.idle + earned);
+                timeout_at(due, body.frame()).await.map_err(|_| Refused::BodyTimeout)?
+            }
+        };
+        let Some(frame) = frame else { break };
         let Ok(data) = frame.map_err(|_| Refused::Invalid("The body ended early"))?.into_data() else { continue };
         let length = first.len() + rest.len() + data.len();
         if length > bounds.bytes {

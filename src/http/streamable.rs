@@ -2,14 +2,13 @@
 //! and DELETE.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 use crate::auth::Admitted as Caller;
 use crate::caller::{Fate, Peer};
@@ -179,13 +178,12 @@ impl Streamable<'_> {
         mut head: oneshot::Receiver<Head>,
         form: Form,
     ) -> Option<Head> {
-        let after = self.door.streams.sse_after;
         if form != Form::Json {
-            if after > Duration::ZERO {
+            if !self.door.streams.sse_after.is_zero() {
                 tokio::select! {
                     biased;
                     head = &mut head => return head.ok(),
-                    () = sleep(after) => {}
+                    () = self.door.patience.run_out() => {}
                 }
             }
             session.promote(post);

@@ -10,6 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::accept::Phase;
 use super::clock::{Clock, Signals, Stage, Verdict};
 use super::observe::End;
+use super::self_wake::SelfWake;
 
 /// A connection of whichever protocol.
 pub(super) trait Protocol: Future<Output = hyper::Result<()>> {
@@ -24,6 +25,7 @@ pub(super) async fn drive(
     mut clock: Clock,
     phase: watch::Receiver<Phase>,
 ) -> End {
+    let own = SelfWake::new();
     let mut timer = pin!(sleep_until(Instant::now()));
     let mut drain = pin!(Drain::watch(phase));
     poll_fn(|cx| {
@@ -32,7 +34,7 @@ pub(super) async fn drive(
         }
         let mut now = None;
         loop {
-            if let Poll::Ready(outcome) = http.as_mut().poll(cx) {
+            if let Poll::Ready(outcome) = own.poll(cx, |cx| http.as_mut().poll(cx)) {
                 return Poll::Ready(match outcome {
                     Ok(()) => End::Closed,
                     Err(error) => end_of(&error, signals),

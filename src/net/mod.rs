@@ -13,6 +13,7 @@ mod drive;
 mod holder;
 mod listen;
 mod observe;
+mod self_wake;
 mod unix;
 mod wire;
 

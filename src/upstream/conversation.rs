@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -487,11 +488,13 @@ async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
     }
 }
 
-async fn read(conversation: Weak<Conversation>, stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
+async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
     let Some(line_bytes) = conversation.upgrade().map(|conversation| conversation.terms.line_bytes) else { return };
     let mut splitter = LineSplitter::new(line_bytes);
     let mut buffer = BytesMut::new();
     let mut room = QUIET_ROOM;
+    // Whether the last read took less than there was room for, so that the next one waits by itself.
+    let mut paused = true;
     // Bytes read since a line was given up as too long, until the next line.
     let mut runaway: Option<usize> = None;
     let gone = loop {
@@ -504,8 +507,10 @@ async fn read(conversation: Weak<Conversation>, stdout: pipe::Receiver, mut exit
                 next = splitter.next(&mut buffer);
             }
             wait_for_room(conversation).await;
-            // A child that never stops writing must not keep this thread from everybody else.
-            tokio::task::yield_now().await;
+            if !paused {
+                // A child that never stops writing must not keep this thread from everybody else.
+                tokio::task::yield_now().await;
+            }
         }
         if runaway.is_some_and(|bytes| bytes > line_bytes.saturating_mul(RUNAWAY)) {
             break Gone::Protocol;
@@ -514,21 +519,18 @@ async fn read(conversation: Weak<Conversation>, stdout: pipe::Receiver, mut exit
             // A child that says nothing holds no memory: most do most of the time.
             buffer = BytesMut::new();
         }
+        let wanted = if buffer.is_empty() { room } else { LineSplitter::READ_BYTES };
         let dead = exit.borrow().is_some();
-        tokio::select! {
+        let read = tokio::select! {
             biased;
-            // An error shows in the read that follows.
-            _ready = stdout.readable() => {}
+            read = fill(&mut stdout, &mut buffer, wanted) => read,
             // What the child wrote before it ended is read first; then its pipe may still be
             // held open by a grandchild, which must not keep the session alive.
             () = last_words(&mut exit, dead) => {
                 if dead { break Gone::Exited } else { continue }
             }
-        }
-        let wanted = if buffer.is_empty() { room } else { LineSplitter::READ_BYTES };
-        buffer.reserve(wanted);
-        match stdout.try_read_buf(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        };
+        match read {
             Ok(0) | Err(_) => {
                 if let (Some(line), Some(conversation)) = (splitter.finish(&mut buffer), conversation.upgrade()) {
                     conversation.take_line(line);
@@ -538,13 +540,23 @@ async fn read(conversation: Weak<Conversation>, stdout: pipe::Receiver, mut exit
             }
             Ok(bytes) => {
                 runaway = runaway.map(|before| before + bytes);
-                room = if bytes >= wanted { LineSplitter::READ_BYTES } else { QUIET_ROOM };
+                paused = bytes < wanted;
+                room = if paused { QUIET_ROOM } else { LineSplitter::READ_BYTES };
             }
         }
     };
     if let Some(conversation) = conversation.upgrade() {
         conversation.end(gone);
     }
+}
+
+/// Reads once what there is, into at least `room` bytes that are taken only when there is something. Dropped before it
+/// is ready it has read nothing.
+async fn fill(stdout: &mut pipe::Receiver, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
+    stdout.readable().await?;
+    buffer.reserve(room);
+    // Unlike `try_read_buf` this takes a short read to mean that the pipe is empty, and saves asking it again.
+    stdout.read_buf(buffer).await
 }
 
 async fn last_words(exit: &mut watch::Receiver<Option<Exit>>, dead: bool) {

@@ -123,6 +123,10 @@ fn a_child_starts_clean() {
     let held: Vec<_> =
         held.filter(|(_, target)| !target.as_str().unwrap().contains("/proc/")).map(|(fd, _)| fd).collect();
     assert_eq!(held, ["0", "1", "2"], "{open:?}");
+    // The policy is the 41st field, and what comes before the 3rd may hold spaces.
+    let scheduling = fs::read_to_string(format!("/proc/{}/stat", seen["pid"])).unwrap();
+    let policy = scheduling.rsplit(')').next().unwrap().split_whitespace().nth(38).unwrap().to_owned();
+    assert_eq!(policy, libc::SCHED_BATCH.to_string(), "a child does not push the gateway aside when it is woken");
     let status = seen["proc"]["status"].as_str().unwrap();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     assert_eq!(field("NoNewPrivs:"), "1");
