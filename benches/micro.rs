@@ -64,7 +64,7 @@ fn envelope(criterion: &mut Criterion) {
 }
 
 fn splice(criterion: &mut Criterion) {
-    let id = Id::parse(Bytes::from_static(b"\"client-7\"")).expect("an id");
+    let id = Id::parse(b"\"client-7\"").expect("an id");
     let read = |text: Bytes| Message::parse(text, Author::Child).expect("a message");
     let call = read(Bytes::from(CALL));
     let mut line = Vec::with_capacity(1024);

@@ -1,5 +1,6 @@
 //! What is counted and logged about a message, at its end.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::exchange::session::Session;
 use crate::mcp::ids::Id;
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
-use crate::telemetry::label::{Answer, Outcome};
+use crate::telemetry::label::{Answer, Method, Outcome};
 use crate::telemetry::{AccessLine, AccessLog, CallEnd, ServerMetrics};
 
 /// Where the messages of one server are counted and logged.
@@ -31,9 +32,8 @@ pub struct Accounts {
 pub struct Account {
     started: Instant,
     sent: Option<Instant>,
-    method: Box<str>,
+    method: Cow<'static, str>,
     tool: Option<Box<str>>,
-    rpc_id: Box<[u8]>,
     in_bytes: usize,
     peer: Peer,
     events: u64,
@@ -58,9 +58,8 @@ impl Account {
         Account {
             started,
             sent: None,
-            method: message.method().into(),
+            method: named(message.method()),
             tool: tool.map(|tool| tool.into_owned().into_boxed_str()),
-            rpc_id: fields.id.map_or(&[][..], |id| id.of(message.text())).into(),
             in_bytes: message.text().len(),
             peer,
             events: 0,
@@ -78,12 +77,12 @@ impl Account {
     /// Whether it is the handshake.
     #[must_use]
     pub fn is_initialize(&self) -> bool {
-        &*self.method == "initialize"
+        self.method == "initialize"
     }
 
-    /// It is on its way to the child.
-    pub fn sent(&mut self) {
-        self.sent = Some(Instant::now());
+    /// It is on its way to the child, now.
+    pub fn sent(&mut self) -> Instant {
+        *self.sent.insert(Instant::now())
     }
 
     /// How long the child has had it.
@@ -109,7 +108,7 @@ impl Account {
     }
 
     /// The answer went out, or had nowhere to go: counts and logs.
-    pub fn delivered(&self, delivered: Delivered, session: &Session) {
+    pub fn delivered(&self, delivered: Delivered, id: &Id, session: &Session) {
         let Some(end) = &self.end else { return };
         let accounts = session.accounts();
         let outcome = if delivered == Delivered::Lost { Outcome::ClientGone } else { end.outcome };
@@ -144,13 +143,18 @@ impl Account {
             client_addr: Some(self.peer),
             client: session.client(),
             protocol: session.revision().map(Revision::name),
-            rpc_id: std::str::from_utf8(&self.rpc_id).ok(),
+            rpc_id: std::str::from_utf8(id.raw()).ok(),
             stream_events: self.events,
             child_pid: session.child_pid(),
             reason: end.trouble.map(|trouble| trouble.reason),
             ..AccessLine::new(&accounts.node, &accounts.server, &self.method, outcome, total)
         });
     }
+}
+
+/// A method's name, without a copy where it is one of the protocol's.
+fn named(method: &str) -> Cow<'static, str> {
+    Method::from_text(method).map_or_else(|| Cow::Owned(method.to_owned()), |known| Cow::Borrowed(known.as_str()))
 }
 
 impl Accounts {

@@ -89,11 +89,10 @@ impl Asks {
 mod tests {
     use super::{Asks, Via};
     use crate::mcp::ids::Id;
-    use bytes::Bytes;
     use std::time::{Duration, Instant};
 
     fn id(raw: &'static str) -> Id {
-        Id::parse(Bytes::from_static(raw.as_bytes())).expect("an id")
+        Id::parse(raw.as_bytes()).expect("an id")
     }
 
     #[test]

@@ -152,11 +152,10 @@ impl Cause {
 mod tests {
     use super::Cause;
     use crate::mcp::ids::Id;
-    use bytes::Bytes;
 
     #[test]
     fn says_what_happened_under_the_callers_id() {
-        let id = Id::parse(Bytes::from_static(b"\"a\\\"b\"")).expect("id");
+        let id = Id::parse(b"\"a\\\"b\"").expect("id");
         let causes = [
             Cause::Full,
             Cause::Busy,

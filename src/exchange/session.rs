@@ -233,7 +233,7 @@ impl Session {
         let number = conversation.reserve();
         let in_flight = self.terms.metrics.call_started();
         let mut call = Call::new(message, id, Arc::clone(post), account, in_flight);
-        call.account.sent();
+        let now = call.account.sent();
         {
             let mut state = self.state();
             if let Phase::Ended(_) = state.phase {
@@ -241,7 +241,7 @@ impl Session {
                 self.lose_unsent(call, NotSent::Closed);
                 return;
             }
-            state.active = Instant::now();
+            state.active = now;
             state.calls.insert(number, call);
         }
         let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
@@ -295,7 +295,7 @@ impl Session {
         }
         call.account.answered(&reply);
         let delivered = call.post.answer(reply, || self.open_stream());
-        call.account.delivered(delivered, self);
+        call.account.delivered(delivered, &call.id, self);
     }
 
     /// Answers a request without asking the child.
@@ -307,7 +307,7 @@ impl Session {
         let reply = cause.reply(&id);
         account.answered(&reply);
         let delivered = post.answer(reply, || self.open_stream());
-        account.delivered(delivered, self);
+        account.delivered(delivered, &id, self);
     }
 
     /// Delivers an answer to what was no proper request.

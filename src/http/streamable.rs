@@ -23,7 +23,7 @@ use crate::http::accept::{Wants, accepted, check_json_body};
 use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
-use crate::http::read::read;
+use crate::http::read::{Read, read};
 use crate::http::refusal::Refused;
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::payload::Payload;
@@ -67,8 +67,9 @@ impl Streamable<'_> {
             }
             Ok(message) => {
                 let session = self.session(&head.headers).map_err(|refused| with_id(refused, &message))?;
+                drop(head);
                 match message.kind() {
-                    Kind::Request => Ok(self.call(&session, &message, form).await),
+                    Kind::Request => Ok(self.call(&session, (message, read), form).await),
                     _ => Ok(self.accept(&session, &message)),
                 }
             }
@@ -133,8 +134,8 @@ impl Streamable<'_> {
         }
     }
 
-    async fn call(&self, session: &Arc<Session>, message: &Message, form: Form) -> Response<Body> {
-        session.confirmed_for(message).await;
+    async fn call(&self, session: &Arc<Session>, request: (Message, Read), form: Form) -> Response<Body> {
+        session.confirmed_for(&request.0).await;
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let _lost = LostUnlessAnswered(Arc::clone(&post));
@@ -142,7 +143,10 @@ impl Streamable<'_> {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
         }
-        self.submit(session, message, &post);
+        self.submit(session, &request.0, &post);
+        // While the answer is awaited nothing of the request is kept: the connection reads on into the buffer it came
+        // in, or has to take another.
+        drop(request);
         let head = self.head(session, &post, head, form).await;
         self.respond(head, primed)
     }

@@ -1,5 +1,7 @@
 //! JSON-RPC ids and progress tokens: raw spelling kept, compared by type and value.
 
+use std::fmt;
+
 use bytes::{BufMut, Bytes};
 
 /// Characters a string id may have, quotes not counted, and digits an integer may have.
@@ -9,50 +11,84 @@ pub const MAX_ID: usize = 256;
 ///
 /// Two are equal when type and value are: `1` is not `"1"`, and `"\u0061"` is `"a"` (JSON-RPC 2.0
 /// section 4; MCP base protocol, Requests).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Id {
-    raw: Bytes,
+    raw: Raw,
 }
+
+/// The spelling, of its own: an id outlives the buffer its message was read into. The short ones, which are nearly all,
+/// take no allocation.
+#[derive(Clone)]
+enum Raw {
+    Short { length: u8, bytes: [u8; SHORT] },
+    Long(Bytes),
+}
+
+/// Bytes kept in place: a UUID in quotes, and a `Raw` is as large as a pointer allows.
+const SHORT: usize = 38;
 
 impl Id {
     /// Takes a raw JSON value; `None` unless it is a string of up to 256 bytes or an integer
     /// literal of up to 256 digits.
     #[must_use]
-    pub fn parse(raw: Bytes) -> Option<Id> {
+    pub fn parse(raw: &[u8]) -> Option<Id> {
         let fits = match raw.first()? {
             b'"' => raw.len() <= MAX_ID + 2,
             b'-' => raw.len() <= MAX_ID + 1 && raw[1..].iter().all(u8::is_ascii_digit),
             _ => raw.len() <= MAX_ID && raw.iter().all(u8::is_ascii_digit),
         };
-        fits.then_some(Id { raw })
+        fits.then(|| Id { raw: Raw::copy(raw) })
     }
 
     /// The bytes to echo.
     #[must_use]
     pub fn raw(&self) -> &[u8] {
-        &self.raw
+        match &self.raw {
+            Raw::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Raw::Long(bytes) => bytes,
+        }
     }
 
     /// The value as a number of this process, where it is one.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
-        parse_u64(&self.raw)
+        parse_u64(self.raw())
     }
 
     fn text(&self) -> Option<String> {
-        if self.raw.first() == Some(&b'"') { serde_json::from_slice(&self.raw).ok() } else { None }
+        if self.raw().first() == Some(&b'"') { serde_json::from_slice(self.raw()).ok() } else { None }
+    }
+}
+
+impl Raw {
+    fn copy(raw: &[u8]) -> Raw {
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..raw.len()), u8::try_from(raw.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(raw);
+                Raw::Short { length, bytes }
+            }
+            _ => Raw::Long(Bytes::copy_from_slice(raw)),
+        }
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Id({})", String::from_utf8_lossy(self.raw()))
     }
 }
 
 impl PartialEq for Id {
     fn eq(&self, other: &Id) -> bool {
-        if self.raw == other.raw {
+        let (own, others) = (self.raw(), other.raw());
+        if own == others {
             return true;
         }
         // Only an escape can spell one string in two ways; integers have one spelling but for -0.
-        let escaped = self.raw.contains(&b'\\') || other.raw.contains(&b'\\');
+        let escaped = own.contains(&b'\\') || others.contains(&b'\\');
         let zero = |raw: &[u8]| raw == b"0" || raw == b"-0";
-        (escaped && self.text().is_some() && self.text() == other.text()) || (zero(&self.raw) && zero(&other.raw))
+        (escaped && self.text().is_some() && self.text() == other.text()) || (zero(own) && zero(others))
     }
 }
 
@@ -89,10 +125,9 @@ pub fn put_u64(out: &mut impl BufMut, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::{Id, parse_u64, put_u64};
-    use bytes::Bytes;
 
     fn id(raw: &str) -> Option<Id> {
-        Id::parse(Bytes::copy_from_slice(raw.as_bytes()))
+        Id::parse(raw.as_bytes())
     }
 
     #[test]

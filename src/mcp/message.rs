@@ -188,7 +188,7 @@ impl Message {
     #[must_use]
     pub fn id_at(&self, span: Option<Span>) -> Option<Id> {
         let span = span?;
-        Id::parse(Bytes::copy_from_slice(span.of(&self.text)))
+        Id::parse(span.of(&self.text))
     }
 
     /// Whether a result says of itself that the tool failed.
@@ -326,7 +326,7 @@ pub fn remains_of(head: &Bytes) -> Remains {
 fn id_of(text: &Bytes, fields: &Fields) -> Option<Id> {
     let span = fields.id?;
     // A copy: whoever keeps an id must not keep the whole message with it.
-    Id::parse(Bytes::copy_from_slice(span.of(text)))
+    Id::parse(span.of(text))
 }
 
 fn kind_of(text: &Bytes, fields: &Fields) -> Result<Kind, FaultKind> {
@@ -449,7 +449,7 @@ mod tests {
             "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":3,\"reason\":\"r\"}}\n"
         );
         let answer = read(r#"{"jsonrpc":"2.0","id":3,"result":{"a":1}}"#);
-        let id = Id::parse(Bytes::from_static(b"\"e1\"")).expect("id");
+        let id = Id::parse(b"\"e1\"").expect("id");
         assert_eq!(
             line(|out| answer.write_response(&id, out)),
             "{\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"result\":{\"a\":1}}\n"
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn long_texts_keep_their_bytes() {
         let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"t":"{}"}}}}"#, "é".repeat(40_000));
-        let id = Id::parse(Bytes::from_static(b"\"long\"")).expect("id");
+        let id = Id::parse(b"\"long\"").expect("id");
         let payload = read(&text).with_id(&id);
         assert_eq!(payload.to_bytes(), text.replacen('7', "\"long\"", 1).as_bytes());
         assert_eq!(payload.len(), payload.to_bytes().len());
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn tells_what_a_cut_line_was_meant_to_be() {
         let remains = |text: &'static [u8]| remains_of(&Bytes::from_static(text));
-        let id = || Id::parse(Bytes::from_static(b"77")).expect("id");
+        let id = || Id::parse(b"77").expect("id");
         assert_eq!(remains(br#"{"jsonrpc":"2.0","id":77,"result":{"a":"bbb"#), Remains::Answer(id()));
         assert_eq!(remains(br#"{"jsonrpc":"2.0","result":{"id":77,"a":"bbb"#), Remains::Unknown);
         assert_eq!(remains(br#"{"jsonrpc":"2.0","id":77,"method":"x","params":{"#), Remains::Request(id()));
