@@ -113,6 +113,7 @@ fn reply_of(id: &Id, answer: Answer) -> Reply {
             rpc_code: message.error_code(),
             payload: message.with_id(id),
             trouble: None,
+            permit: None,
         },
         Answer::Lost(Loss::ChildGone) => Cause::ChildGone { sent: true }.reply(id),
         Answer::Lost(Loss::TooLarge) => Cause::TooLarge.reply(id),

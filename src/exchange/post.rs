@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::exchange::capacity::Permit;
 use crate::exchange::stream::{Reader, Stream};
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::stream_log::EventKind;
@@ -21,7 +22,6 @@ pub enum Form {
 }
 
 /// One answer, ready to be sent.
-#[derive(Debug)]
 pub struct Reply {
     /// The JSON-RPC response.
     pub payload: Payload,
@@ -31,6 +31,8 @@ pub struct Reply {
     pub rpc_code: Option<i64>,
     /// The refusal or loss behind it, if the gateway made it up.
     pub trouble: Option<Trouble>,
+    /// The place of its request, until the answer is written.
+    pub permit: Option<Permit>,
 }
 
 /// A call the gateway itself had to answer.
@@ -48,7 +50,14 @@ impl Reply {
     /// An answer to what was no proper request.
     #[must_use]
     pub fn refused(payload: Payload) -> Reply {
-        Reply { payload, outcome: Outcome::Refused, rpc_code: None, trouble: None }
+        Reply { payload, outcome: Outcome::Refused, rpc_code: None, trouble: None, permit: None }
+    }
+
+    /// Counts its bytes: no stream's log does.
+    fn hold(&mut self) {
+        if let Some(permit) = &mut self.permit {
+            permit.hold(self.payload.len());
+        }
     }
 }
 
@@ -190,7 +199,7 @@ impl Post {
     }
 
     /// Delivers one owed answer.
-    pub fn answer(&self, reply: Reply, open: impl FnOnce() -> Arc<Stream>) -> Delivered {
+    pub fn answer(&self, mut reply: Reply, open: impl FnOnce() -> Arc<Stream>) -> Delivered {
         if self.form == Form::EventStream || (self.batch && self.form == Form::Either) {
             self.promote(open);
         }
@@ -198,7 +207,10 @@ impl Post {
         inner.owed = inner.owed.saturating_sub(1);
         let last = inner.owed == 0;
         match &mut inner.state {
-            State::Waiting { replies, .. } => replies.push(reply),
+            State::Waiting { replies, .. } => {
+                reply.hold();
+                replies.push(reply);
+            }
             State::Streaming(stream) => {
                 if last {
                     stream.finish(EventKind::Response, &reply.payload);

@@ -293,7 +293,7 @@ impl Session {
             trouble.always = true;
             trouble.status = 503;
         }
-        call.account.answered(&reply);
+        call.account.answered(&mut reply);
         let delivered = call.post.answer(reply, || self.open_stream());
         call.account.delivered(delivered, self);
     }
@@ -304,8 +304,8 @@ impl Session {
         if let Some(reason) = cause.refusal() {
             self.terms.metrics.refused(reason);
         }
-        let reply = cause.reply(&id);
-        account.answered(&reply);
+        let mut reply = cause.reply(&id);
+        account.answered(&mut reply);
         let delivered = post.answer(reply, || self.open_stream());
         account.delivered(delivered, self);
     }

@@ -232,7 +232,7 @@ impl Streamable<'_> {
         }
         Ok(match head.await.ok() {
             // An array however many there are: a batch is answered by a batch (JSON-RPC 2.0 section 6).
-            Some(Head::Json(replies)) => json_response(Body::from(array(replies))),
+            Some(Head::Json(replies)) => json_response(array(replies)),
             head => self.respond(head, false),
         })
     }
@@ -285,7 +285,7 @@ impl Streamable<'_> {
     fn json(&self, reply: Reply) -> Response<Body> {
         let strict = self.server.config().strict_status;
         let trouble = reply.trouble.filter(|trouble| strict || trouble.always);
-        let mut response = json_response(Body::from(reply.payload.into_pieces()));
+        let mut response = json_response(Body::answer(reply.payload.into_pieces(), reply.permit));
         if let Some(trouble) = trouble {
             *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
             if matches!(trouble.status, 429 | 503) {
@@ -369,9 +369,11 @@ fn json_response(body: Body) -> Response<Body> {
     response
 }
 
-fn array(replies: Vec<Reply>) -> Bytes {
+fn array(replies: Vec<Reply>) -> Body {
     let mut text = vec![b'['];
+    let mut permits = Vec::with_capacity(replies.len());
     for reply in replies {
+        permits.push(reply.permit);
         if text.len() > 1 {
             text.push(b',');
         }
@@ -380,7 +382,7 @@ fn array(replies: Vec<Reply>) -> Bytes {
         }
     }
     text.push(b']');
-    Bytes::from(text)
+    Body::answers(Bytes::from(text), permits)
 }
 
 /// The answer to what needs none (transports, Sending Messages 4).
