@@ -29,6 +29,15 @@ pub struct Bounds {
     pub window: usize,
 }
 
+/// What was dropped to keep within the bounds, by the bound that asked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Events, because there were too many.
+    pub by_events: usize,
+    /// Events, because they were too long together.
+    pub by_bytes: usize,
+}
+
 /// Why a position cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
@@ -332,22 +341,24 @@ impl StreamLog {
     }
 
     /// Drops what exceeds the bounds, oldest first; `read_by_someone` says that a live reader
-    /// still wants what is unwritten. Gives the number of events dropped.
-    pub fn trim(&mut self, bounds: &Bounds, read_by_someone: bool) -> usize {
-        let mut dropped = 0;
+    /// still wants what is unwritten.
+    pub fn trim(&mut self, bounds: &Bounds, read_by_someone: bool) -> Trimmed {
+        let mut trimmed = Trimmed::default();
         loop {
             let (events, bytes) = if read_by_someone {
                 ((self.written - self.first) as usize, self.kept_bytes())
             } else {
                 (self.events.len(), self.bytes)
             };
-            if events <= bounds.events && bytes <= bounds.bytes {
-                return dropped;
+            let too_many = events > bounds.events;
+            if !too_many && bytes <= bounds.bytes || !self.drop_first() {
+                return trimmed;
             }
-            if !self.drop_first() {
-                return dropped;
+            if too_many {
+                trimmed.by_events += 1;
+            } else {
+                trimmed.by_bytes += 1;
             }
-            dropped += 1;
         }
     }
 
@@ -446,7 +457,7 @@ mod tests {
         for number in 0..6 {
             push(&mut log, EventKind::Notification, &number.to_string());
         }
-        assert_eq!(log.trim(&BOUNDS, false), 2);
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 2);
         assert_eq!(log.check(1), Err(Lost::Evicted));
         assert_eq!(log.check(2), Ok(()));
         assert_eq!(log.check(3), Err(Lost::Future), "kept, but never given out");
@@ -462,11 +473,11 @@ mod tests {
         for _ in 0..20 {
             push(&mut log, EventKind::Notification, "n");
         }
-        assert_eq!(log.trim(&BOUNDS, false), 0);
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 0);
         assert!(text(log.read(0)).contains("data: r"));
-        assert_eq!(log.trim(&BOUNDS, false), 0, "it may break off in the middle");
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 0, "it may break off in the middle");
         assert!(text(log.read(1)).contains("data: n"));
-        assert_eq!(log.trim(&BOUNDS, false), 17);
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 17);
     }
 
     #[test]
@@ -475,11 +486,11 @@ mod tests {
         for number in 0..20 {
             push(&mut log, EventKind::Notification, &number.to_string());
         }
-        assert_eq!(log.trim(&BOUNDS, true), 0);
+        assert_eq!(log.trim(&BOUNDS, true).by_events, 0);
         for cursor in 0..10 {
             assert!(text(log.read(cursor)).contains(&format!("data: {cursor}")));
         }
-        assert_eq!(log.trim(&BOUNDS, true), 5, "the tenth is in hand");
+        assert_eq!(log.trim(&BOUNDS, true).by_events, 5, "the tenth is in hand");
         assert_eq!(log.check(4), Err(Lost::Evicted));
         assert_eq!(log.unread(), 9);
         push(&mut log, EventKind::Notification, &"x".repeat(2_000));
