@@ -230,7 +230,7 @@ impl Stream {
             let before = state.log.bytes();
             while before - state.log.bytes() < wanted {
                 let unread = state.reader.is_some() && !state.log.first_is_written();
-                if unread || !state.log.drop_first() {
+                if unread || !state.log.drop_oldest() {
                     break;
                 }
                 events += 1;
@@ -267,6 +267,7 @@ impl Stream {
         if let Some(cursor) = cursor {
             state.log.check(cursor)?;
         }
+        let skips = cursor.is_none();
         let cursor = cursor.unwrap_or_else(|| state.log.unread());
         state.epoch += 1;
         let epoch = state.epoch;
@@ -278,7 +279,7 @@ impl Stream {
         }
         let prelude = primed.then(|| priming_event(self.nonce, cursor, self.terms.retry));
         let gauge = self.terms.metrics.stream_opened(self.kind);
-        Ok(Reader { stream: Arc::clone(self), epoch, cursor, prelude, events: 0, _gauge: gauge })
+        Ok(Reader { stream: Arc::clone(self), epoch, cursor, skips, prelude, events: 0, _gauge: gauge })
     }
 }
 
@@ -297,6 +298,8 @@ pub struct Reader {
     stream: Arc<Stream>,
     epoch: u64,
     cursor: u64,
+    /// It named no position, so nothing before its first event is missing to it.
+    skips: bool,
     prelude: Option<Bytes>,
     events: u64,
     _gauge: StreamGauge,
@@ -318,9 +321,10 @@ impl Reader {
             if frames.joined.len() >= most {
                 break Poll::Ready(Look::More);
             }
-            match state.log.read(self.cursor) {
-                Next::Event(frame) => {
-                    self.cursor += 1;
+            match state.log.read(self.cursor, self.skips) {
+                Next::Event(position, frame) => {
+                    self.cursor = position;
+                    self.events += 1;
                     if frame.len() >= COPY_BELOW {
                         frames.long = Some(frame.clone());
                         break Poll::Ready(Look::More);
@@ -338,7 +342,6 @@ impl Reader {
             }
         };
         if self.cursor > before {
-            self.events += self.cursor - before;
             self.stream.settle(&mut state);
         }
         look
