@@ -168,6 +168,8 @@ impl Post {
                     inner.state = State::Streaming(stream);
                     return true;
                 }
+                // Its session knows it already, and nobody ever will beside.
+                stream.discard();
                 false
             }
             other => {
@@ -240,8 +242,69 @@ impl Post {
     /// The connection was lost before the head: what comes has nowhere to go.
     pub fn lose(&self) {
         let mut inner = self.inner();
-        if matches!(inner.state, State::Waiting { .. }) {
-            inner.state = State::Lost;
+        match std::mem::replace(&mut inner.state, State::Lost) {
+            State::Waiting { .. } | State::Lost => {}
+            // A stream whose head went nowhere has a name nobody knows.
+            State::Streaming(stream) => stream.discard(),
+            other @ (State::Shared(_) | State::Done) => inner.state = other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::{Delivered, Form, Post, Reply};
+    use crate::budget::Budget;
+    use crate::config::Metrics as MetricsConfig;
+    use crate::exchange::ledger::Ledger;
+    use crate::exchange::stream::{Stream, StreamTerms};
+    use crate::mcp::payload::Payload;
+    use crate::mcp::stream_log::Bounds;
+    use crate::telemetry::Metrics;
+    use crate::telemetry::label::StreamKind;
+
+    fn stream() -> Arc<Stream> {
+        let metrics = Metrics::new(&MetricsConfig { tools: false, max_tools: 0 });
+        let terms = StreamTerms {
+            server: "test".into(),
+            bounds: Bounds { events: 8, bytes: 8, window: 8 },
+            age: Duration::ZERO,
+            retry: Duration::ZERO,
+            metrics: metrics.server("test"),
+            ledger: Ledger::new(Budget::new(1 << 20), metrics, 1 << 20),
+        };
+        Stream::new(StreamKind::Post, terms, Arc::default())
+    }
+
+    fn answer(post: &Post) -> Delivered {
+        post.answer(Reply::refused(Payload::default()), stream)
+    }
+
+    #[test]
+    fn a_client_that_leaves_while_its_stream_opens_leaves_none() {
+        let (post, head) = Post::new(Form::Either, 1, false, true);
+        let opened = stream();
+        let was_promoted = post.promote(|| {
+            drop(head);
+            Arc::clone(&opened)
+        });
+        assert!(!was_promoted);
+        assert!(opened.is_expired(Instant::now()), "or its session would keep it for good");
+        assert_eq!(answer(&post), Delivered::Lost);
+    }
+
+    #[test]
+    fn a_stream_whose_head_went_nowhere_is_none() {
+        let (post, head) = Post::new(Form::Either, 2, true, false);
+        let opened = stream();
+        assert!(post.promote(|| Arc::clone(&opened)));
+        assert_eq!(answer(&post), Delivered::Stream);
+        drop(head);
+        post.lose();
+        assert!(opened.is_expired(Instant::now()) && !opened.has_unwritten());
+        assert_eq!(answer(&post), Delivered::Lost);
     }
 }

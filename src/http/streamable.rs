@@ -86,10 +86,10 @@ impl Streamable<'_> {
             return Err(Refused::Invalid("This session is initialized already"));
         }
         let (post, head) = Post::new(form, 1, false, false);
-        let lost = LostUnlessAnswered(Arc::clone(&post));
+        let lost = LostUnlessAnswered::new(&post);
         let session = self.open(message, &post, None).await?;
         let head = self.head(&session, &post, head, form).await;
-        drop(lost);
+        lost.answered();
         let mut response = self.respond(head, false);
         if session.is_open() || matches!(response.body(), Body::Stream(_)) {
             let id = HeaderValue::from_str(session.id()).map_err(|_| Refused::StartFailed)?;
@@ -137,13 +137,14 @@ impl Streamable<'_> {
         session.confirmed_for(message).await;
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
-        let _lost = LostUnlessAnswered(Arc::clone(&post));
+        let lost = LostUnlessAnswered::new(&post);
         if form != Form::Json && self.door.streams.sse_after.is_zero() {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
         }
         self.submit(session, message, &post);
         let head = self.head(session, &post, head, form).await;
+        lost.answered();
         self.respond(head, primed)
     }
 
@@ -210,7 +211,7 @@ impl Streamable<'_> {
         let requests = good.iter().filter(|message| message.kind() == Kind::Request).count();
         let owed = requests + faults.len();
         let (post, head) = Post::new(form, owed, true, false);
-        let _lost = LostUnlessAnswered(Arc::clone(&post));
+        let lost = LostUnlessAnswered::new(&post);
         if form != Form::Json && owed > 0 {
             session.promote(&post);
         }
@@ -230,7 +231,9 @@ impl Streamable<'_> {
         if owed == 0 {
             return Ok(accepted_response());
         }
-        Ok(match head.await.ok() {
+        let head = head.await.ok();
+        lost.answered();
+        Ok(match head {
             // An array however many there are: a batch is answered by a batch (JSON-RPC 2.0 section 6).
             Some(Head::Json(replies)) => json_response(array(replies)),
             head => self.respond(head, false),
@@ -355,11 +358,24 @@ impl Batch {
 }
 
 /// Marks a POST as lost when its connection goes before its head.
-struct LostUnlessAnswered(Arc<Post>);
+struct LostUnlessAnswered(Option<Arc<Post>>);
+
+impl LostUnlessAnswered {
+    fn new(post: &Arc<Post>) -> LostUnlessAnswered {
+        LostUnlessAnswered(Some(Arc::clone(post)))
+    }
+
+    /// The head is there.
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for LostUnlessAnswered {
     fn drop(&mut self) {
-        self.0.lose();
+        if let Some(post) = &self.0 {
+            post.lose();
+        }
     }
 }
 
