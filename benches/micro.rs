@@ -130,7 +130,7 @@ fn stream_log(criterion: &mut Criterion) {
                 for cursor in 0..EVENTS {
                     log.push(EventKind::Notification, &payload);
                     log.trim(&BOUNDS, true);
-                    black_box(log.read(cursor));
+                    black_box(log.read(cursor, false));
                     log.trim(&BOUNDS, true);
                 }
                 log.end(Instant::now());
@@ -144,9 +144,9 @@ fn stream_log(criterion: &mut Criterion) {
 /// Reads a log to its end.
 fn while_events(log: &mut StreamLog, mut take: impl FnMut(&Payload)) {
     let mut cursor = 0;
-    while let Next::Event(frame) = log.read(cursor) {
+    while let Next::Event(position, frame) = log.read(cursor, false) {
         take(black_box(frame));
-        cursor += 1;
+        cursor = position;
     }
 }
 

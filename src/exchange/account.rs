@@ -38,7 +38,7 @@ pub struct Account {
     peer: Peer,
     events: u64,
     end: Option<End>,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 }
 
 struct End {
@@ -64,7 +64,7 @@ impl Account {
             peer,
             events: 0,
             end: None,
-            _permit: permit,
+            permit,
         }
     }
 
@@ -96,8 +96,9 @@ impl Account {
         self.events += events;
     }
 
-    /// It got this answer.
-    pub fn answered(&mut self, reply: &Reply) {
+    /// It got this answer, which has its place from here on.
+    pub fn answered(&mut self, reply: &mut Reply) {
+        reply.permit = self.permit.take();
         self.end = Some(End {
             at: Instant::now(),
             outcome: reply.outcome,

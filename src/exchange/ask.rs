@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::mcp::ids::Id;
+use crate::mcp::receipt::{Passage, Receipt};
 
 /// One request of a child's.
 #[derive(Debug)]
@@ -15,6 +16,14 @@ pub struct Ask {
     pub via: Via,
     /// When it was sent.
     pub since: Instant,
+    /// Whether the client got it.
+    pub receipt: Receipt,
+}
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        self.receipt.close();
+    }
 }
 
 /// Where a request of a child's was sent.
@@ -42,12 +51,12 @@ impl Asks {
     }
 
     /// Adds one; `false` if one with this id is open already.
-    pub fn add(&mut self, id: Id, method: &str, via: Via, now: Instant) -> bool {
+    pub fn add(&mut self, id: Id, method: &str, via: Via, receipt: Receipt, now: Instant) -> bool {
         if self.open.iter().any(|ask| ask.id == id) {
             return false;
         }
         self.waiting_since.get_or_insert(now);
-        self.open.push(Ask { id, method: method.into(), via, since: now });
+        self.open.push(Ask { id, method: method.into(), via, since: now, receipt });
         true
     }
 
@@ -63,13 +72,17 @@ impl Asks {
         std::mem::take(&mut self.open)
     }
 
-    /// Removes those that waited too long: `limit` in general, `unread` on a standalone stream
-    /// nobody has read.
+    /// Removes those that waited too long: `limit` in general, `unread` for a reader of the
+    /// standalone stream; and those no reader will ever get.
     pub fn take_expired(&mut self, now: Instant, limit: Option<Duration>, unread: Option<Duration>) -> Vec<Ask> {
         let over = |ask: &Ask| {
             let waited = now.saturating_duration_since(ask.since);
             limit.is_some_and(|limit| waited >= limit)
-                || (ask.via == Via::Standalone && unread.is_some_and(|unread| waited >= unread))
+                || match ask.receipt.passage() {
+                    Passage::Lost => true,
+                    Passage::Waiting => ask.via == Via::Standalone && unread.is_some_and(|unread| waited >= unread),
+                    Passage::Written => false,
+                }
         };
         let (expired, open) = std::mem::take(&mut self.open).into_iter().partition(over);
         self.open = open;
@@ -89,6 +102,7 @@ impl Asks {
 mod tests {
     use super::{Asks, Via};
     use crate::mcp::ids::Id;
+    use crate::mcp::receipt::Receipt;
     use std::time::{Duration, Instant};
 
     fn id(raw: &'static str) -> Id {
@@ -99,9 +113,9 @@ mod tests {
     fn each_is_answered_once() {
         let now = Instant::now();
         let mut asks = Asks::default();
-        assert!(asks.add(id("\"e1\""), "ping", Via::Standalone, now));
-        assert!(!asks.add(id("\"e\\u0031\""), "ping", Via::Standalone, now));
-        assert!(asks.add(id("1"), "ping", Via::Post(4), now));
+        assert!(asks.add(id("\"e1\""), "ping", Via::Standalone, Receipt::default(), now));
+        assert!(!asks.add(id("\"e\\u0031\""), "ping", Via::Standalone, Receipt::default(), now));
+        assert!(asks.add(id("1"), "ping", Via::Post(4), Receipt::default(), now));
         assert!(asks.take(&id("\"1\"")).is_none());
         assert_eq!(asks.take(&id("\"\\u00651\"")).expect("open").id.raw(), b"\"e1\"");
         assert_eq!(asks.waited(now), None);
@@ -111,13 +125,23 @@ mod tests {
     }
 
     #[test]
-    fn the_unread_expire_sooner() {
+    fn the_unread_expire_sooner_and_the_lost_at_once() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut asks = Asks::default();
-        asks.add(id("1"), "ping", Via::Standalone, now);
-        asks.add(id("2"), "ping", Via::Post(1), now);
-        assert_eq!(asks.take_expired(now + second, Some(second * 10), Some(second)).len(), 1);
-        assert_eq!(asks.take_expired(now + second * 9, Some(second * 10), Some(second)).len(), 0);
-        assert_eq!(asks.take_expired(now + second * 10, Some(second * 10), None).len(), 1);
+        let [unread, read, on_post, lost] = [(); 4].map(|()| Receipt::default());
+        asks.add(id("1"), "ping", Via::Standalone, unread, now);
+        asks.add(id("2"), "ping", Via::Standalone, read.clone(), now);
+        asks.add(id("3"), "ping", Via::Post(1), on_post, now);
+        asks.add(id("4"), "ping", Via::Post(1), lost.clone(), now);
+        read.write();
+        lost.lose();
+        let mut expired = |after: u32, unread| {
+            let expired = asks.take_expired(now + second * after, Some(second * 10), unread);
+            expired.iter().map(|ask| ask.id.raw()[0]).collect::<Vec<u8>>()
+        };
+        assert_eq!(expired(0, Some(second)), b"4");
+        assert_eq!(expired(1, Some(second)), b"1", "what a reader has is not unread, whoever reads now");
+        assert_eq!(expired(9, Some(second)), b"");
+        assert_eq!(expired(10, None), b"23");
     }
 }

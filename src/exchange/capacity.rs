@@ -1,10 +1,12 @@
-//! How many requests may wait for an answer, in all and of one caller.
+//! How many requests may wait for an answer, in all and of one caller, and what their answers weigh until they are
+//! written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 
+use crate::budget::Budget;
 use crate::caller::Principal;
 
 /// The counts and their bounds; `None` is no bound.
@@ -13,6 +15,7 @@ pub struct Capacity {
     each: Option<usize>,
     waiting: AtomicUsize,
     by_principal: DashMap<Principal, usize>,
+    budget: Arc<Budget>,
 }
 
 /// Which bound was reached.
@@ -25,10 +28,10 @@ pub enum Reached {
 }
 
 impl Capacity {
-    /// Nothing waits.
+    /// Nothing waits; `budget` bears what is held.
     #[must_use]
-    pub fn new(total: Option<usize>, each: Option<usize>) -> Arc<Capacity> {
-        Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), by_principal: DashMap::new() })
+    pub fn new(total: Option<usize>, each: Option<usize>, budget: Arc<Budget>) -> Arc<Capacity> {
+        Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), by_principal: DashMap::new(), budget })
     }
 
     /// Takes a place for one request. Anonymous callers cannot be told apart and share the total
@@ -38,7 +41,7 @@ impl Capacity {
     /// The bound that was reached.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Permit, Reached> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut permit = Permit { capacity: Arc::clone(self), principal: None };
+        let mut permit = Permit { capacity: Arc::clone(self), principal: None, held: 0 };
         if self.total.is_some_and(|total| waiting >= total) {
             return Err(Reached::Total);
         }
@@ -54,15 +57,29 @@ impl Capacity {
     }
 }
 
-/// The place of one request; dropping it frees it.
+/// The place of one request; dropping it frees it. It goes with the answer, so that a client that
+/// does not read what it asked for is bounded in what it may ask.
 pub struct Permit {
     capacity: Arc<Capacity>,
     principal: Option<Principal>,
+    held: usize,
+}
+
+impl Permit {
+    /// Takes `bytes` of the budget, whether there is room or not, until this is dropped: an answer
+    /// must not be lost.
+    pub fn hold(&mut self, bytes: usize) {
+        self.capacity.budget.overdraw(bytes);
+        self.held += bytes;
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.capacity.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.held > 0 {
+            self.capacity.budget.give_back(self.held);
+        }
         if let Some(principal) = &self.principal {
             self.capacity.by_principal.alter(principal, |_, count| count - 1);
             self.capacity.by_principal.remove_if(principal, |_, count| *count == 0);
@@ -73,17 +90,23 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::{Capacity, Reached};
+    use crate::budget::Budget;
     use crate::caller::Principal;
+    use std::sync::Arc;
 
     #[test]
     fn places_are_freed() {
-        let capacity = Capacity::new(Some(3), Some(2));
+        let budget = Budget::new(100);
+        let capacity = Capacity::new(Some(3), Some(2), Arc::clone(&budget));
         let key = Principal::Key("a".into());
-        let held: Vec<_> = (0..2).map(|_| capacity.enter(&key).map_err(drop).expect("room")).collect();
+        let mut held: Vec<_> = (0..2).map(|_| capacity.enter(&key).map_err(drop).expect("room")).collect();
         assert_eq!(capacity.enter(&key).err(), Some(Reached::Principal));
         let other = capacity.enter(&Principal::Anonymous).map_err(drop).expect("room");
         assert_eq!(capacity.enter(&Principal::Anonymous).err(), Some(Reached::Total));
+        held[0].hold(150);
+        assert!(budget.reserve(1).is_none(), "an answer that waits leaves no room");
         drop((held, other));
+        assert_eq!(budget.used(), 0);
         assert!(capacity.by_principal.is_empty());
         assert!(capacity.enter(&key).is_ok());
     }

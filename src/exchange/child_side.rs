@@ -17,6 +17,7 @@ use crate::exchange::stream::Stream;
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::payload::Spliced;
+use crate::mcp::receipt::{Passage, Receipt};
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, SessionEnd, Start};
@@ -113,6 +114,7 @@ fn reply_of(id: &Id, answer: Answer) -> Reply {
             rpc_code: message.error_code(),
             payload: message.with_id(id),
             trouble: None,
+            permit: None,
         },
         Answer::Lost(Loss::ChildGone) => Cause::ChildGone { sent: true }.reply(id),
         Answer::Lost(Loss::TooLarge) => Cause::TooLarge.reply(id),
@@ -243,15 +245,16 @@ impl Session {
             Target::Post((number, _)) => Via::Post(*number),
             Target::Standalone => Via::Standalone,
         };
-        let added = self.state().asks.add(id, message.method(), via, Instant::now());
+        let receipt = Receipt::default();
+        let added = self.state().asks.add(id, message.method(), via, receipt.clone(), Instant::now());
         if !added {
             self.refuse(&message, -32600, "a request with this id is open already");
             return;
         }
         let payload = message.unchanged();
         match target {
-            Target::Post((_, post)) if self.push(&post, EventKind::Request, &payload) => {}
-            _ => self.push_standalone(EventKind::Request, &payload),
+            Target::Post((_, post)) if self.push(&post, EventKind::Request(receipt.clone()), &payload) => {}
+            _ => self.push_standalone(EventKind::Request(receipt), &payload),
         }
     }
 
@@ -286,14 +289,14 @@ impl Session {
             Via::Standalone => None,
         };
         match post {
-            Some(post) if self.push(&post, kind, payload) => {}
+            Some(post) if self.push(&post, kind.clone(), payload) => {}
             _ => self.push_standalone(kind, payload),
         }
     }
 
     /// Answers requests of the child's that waited too long, and tells the client to forget them.
     pub(super) fn expire_asks(&self, now: Instant) {
-        let unread = (!self.standalone.is_read() && self.standalone.has_unwritten()).then_some(UNREAD_WAIT);
+        let unread = (!self.standalone.is_read()).then_some(UNREAD_WAIT);
         let expired = {
             let mut state = self.state();
             if state.asks.is_empty() {
@@ -304,10 +307,20 @@ impl Session {
             expired
         };
         for ask in expired {
+            let lost = ask.receipt.passage() == Passage::Lost;
+            let (why, outcome) = if lost {
+                ("too much waits for the client to read", Outcome::ClientGone)
+            } else {
+                ("the client did not answer in time", Outcome::Timeout)
+            };
             if let Some(conversation) = self.conversation.get() {
-                conversation.refuse(&ask.id, TIMED_OUT, "the client did not answer in time");
+                conversation.refuse(&ask.id, TIMED_OUT, why);
             }
-            self.accounts().asked(&ask.id, &ask.method, self, now.duration_since(ask.since), Outcome::Timeout);
+            self.accounts().asked(&ask.id, &ask.method, self, now.duration_since(ask.since), outcome);
+            // What the client was never asked needs no cancellation.
+            if lost {
+                continue;
+            }
             let withdrawal = withdrawal(&ask.id);
             self.send_via(&ask.via, EventKind::Notification, &Spliced::unchanged(&withdrawal));
         }

@@ -144,6 +144,7 @@ impl Cause {
             outcome: words.outcome,
             rpc_code: Some(i64::from(words.code)),
             trouble: Some(Trouble { status: words.code, reason: words.reason, always: false }),
+            permit: None,
         }
     }
 }

@@ -15,5 +15,6 @@ pub mod registry;
 mod route;
 pub mod session;
 pub mod stream;
+mod streams;
 
 pub use in_band::Cause;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::exchange::capacity::Permit;
 use crate::exchange::stream::{Reader, Stream};
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::stream_log::EventKind;
@@ -21,7 +22,6 @@ pub enum Form {
 }
 
 /// One answer, ready to be sent.
-#[derive(Debug)]
 pub struct Reply {
     /// The JSON-RPC response.
     pub payload: Payload,
@@ -31,6 +31,8 @@ pub struct Reply {
     pub rpc_code: Option<i64>,
     /// The refusal or loss behind it, if the gateway made it up.
     pub trouble: Option<Trouble>,
+    /// The place of its request, until the answer is written.
+    pub permit: Option<Permit>,
 }
 
 /// A call the gateway itself had to answer.
@@ -48,7 +50,14 @@ impl Reply {
     /// An answer to what was no proper request.
     #[must_use]
     pub fn refused(payload: Payload) -> Reply {
-        Reply { payload, outcome: Outcome::Refused, rpc_code: None, trouble: None }
+        Reply { payload, outcome: Outcome::Refused, rpc_code: None, trouble: None, permit: None }
+    }
+
+    /// Counts its bytes: no stream's log does.
+    fn hold(&mut self) {
+        if let Some(permit) = &mut self.permit {
+            permit.hold(self.payload.len());
+        }
     }
 }
 
@@ -159,6 +168,8 @@ impl Post {
                     inner.state = State::Streaming(stream);
                     return true;
                 }
+                // Its session knows it already, and nobody ever will beside.
+                stream.discard();
                 false
             }
             other => {
@@ -190,7 +201,7 @@ impl Post {
     }
 
     /// Delivers one owed answer.
-    pub fn answer(&self, reply: Reply, open: impl FnOnce() -> Arc<Stream>) -> Delivered {
+    pub fn answer(&self, mut reply: Reply, open: impl FnOnce() -> Arc<Stream>) -> Delivered {
         if self.form == Form::EventStream || (self.batch && self.form == Form::Either) {
             self.promote(open);
         }
@@ -198,7 +209,10 @@ impl Post {
         inner.owed = inner.owed.saturating_sub(1);
         let last = inner.owed == 0;
         match &mut inner.state {
-            State::Waiting { replies, .. } => replies.push(reply),
+            State::Waiting { replies, .. } => {
+                reply.hold();
+                replies.push(reply);
+            }
             State::Streaming(stream) => {
                 if last {
                     stream.finish(EventKind::Response, &reply.payload);
@@ -228,8 +242,69 @@ impl Post {
     /// The connection was lost before the head: what comes has nowhere to go.
     pub fn lose(&self) {
         let mut inner = self.inner();
-        if matches!(inner.state, State::Waiting { .. }) {
-            inner.state = State::Lost;
+        match std::mem::replace(&mut inner.state, State::Lost) {
+            State::Waiting { .. } | State::Lost => {}
+            // A stream whose head went nowhere has a name nobody knows.
+            State::Streaming(stream) => stream.discard(),
+            other @ (State::Shared(_) | State::Done) => inner.state = other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::{Delivered, Form, Post, Reply};
+    use crate::budget::Budget;
+    use crate::config::Metrics as MetricsConfig;
+    use crate::exchange::ledger::Ledger;
+    use crate::exchange::stream::{Stream, StreamTerms};
+    use crate::mcp::payload::Payload;
+    use crate::mcp::stream_log::Bounds;
+    use crate::telemetry::Metrics;
+    use crate::telemetry::label::StreamKind;
+
+    fn stream() -> Arc<Stream> {
+        let metrics = Metrics::new(&MetricsConfig { tools: false, max_tools: 0 });
+        let terms = StreamTerms {
+            server: "test".into(),
+            bounds: Bounds { events: 8, bytes: 8, window: 8 },
+            age: Duration::ZERO,
+            retry: Duration::ZERO,
+            metrics: metrics.server("test"),
+            ledger: Ledger::new(Budget::new(1 << 20), metrics, 1 << 20),
+        };
+        Stream::new(StreamKind::Post, terms, Arc::default())
+    }
+
+    fn answer(post: &Post) -> Delivered {
+        post.answer(Reply::refused(Payload::default()), stream)
+    }
+
+    #[test]
+    fn a_client_that_leaves_while_its_stream_opens_leaves_none() {
+        let (post, head) = Post::new(Form::Either, 1, false, true);
+        let opened = stream();
+        let was_promoted = post.promote(|| {
+            drop(head);
+            Arc::clone(&opened)
+        });
+        assert!(!was_promoted);
+        assert!(opened.is_expired(Instant::now()), "or its session would keep it for good");
+        assert_eq!(answer(&post), Delivered::Lost);
+    }
+
+    #[test]
+    fn a_stream_whose_head_went_nowhere_is_none() {
+        let (post, head) = Post::new(Form::Either, 2, true, false);
+        let opened = stream();
+        assert!(post.promote(|| Arc::clone(&opened)));
+        assert_eq!(answer(&post), Delivered::Stream);
+        drop(head);
+        post.lose();
+        assert!(opened.is_expired(Instant::now()) && !opened.has_unwritten());
+        assert_eq!(answer(&post), Delivered::Lost);
     }
 }

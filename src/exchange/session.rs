@@ -3,7 +3,6 @@
 //! Lock order: a POST's, then the session's, then a stream's. Nothing here calls into the
 //! conversation or a POST while holding `state`.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,11 +20,12 @@ use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Post, Reply};
 use crate::exchange::stream::{Reader, Stream, StreamTerms};
+use crate::exchange::streams::Streams;
 use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
-use crate::mcp::stream_log::{Lost, Nonce, parse_event_id};
+use crate::mcp::stream_log::{Lost, parse_event_id};
 use crate::telemetry::label::{Outcome, SessionEnd, Start, StreamCut, StreamKind};
 use crate::telemetry::{Client, ServerMetrics, SessionDigest, session_digest};
 use crate::upstream::conversation::Conversation;
@@ -68,7 +68,7 @@ pub(super) struct State {
     pub(super) revision: Option<Revision>,
     pub(super) calls: CallMap<Call>,
     pub(super) asks: Asks,
-    streams: HashMap<Nonce, Arc<Stream>>,
+    streams: Streams,
     /// Requests of the child's that came before the client had confirmed.
     pub(super) early: Vec<Message>,
     active: Instant,
@@ -142,7 +142,7 @@ impl Session {
                 revision: None,
                 calls: CallMap::default(),
                 asks: Asks::default(),
-                streams: HashMap::new(),
+                streams: Streams::default(),
                 early: Vec::new(),
                 active: now,
                 silent: None,
@@ -293,7 +293,7 @@ impl Session {
             trouble.always = true;
             trouble.status = 503;
         }
-        call.account.answered(&reply);
+        call.account.answered(&mut reply);
         let delivered = call.post.answer(reply, || self.open_stream());
         call.account.delivered(delivered, &call.id, self);
     }
@@ -304,8 +304,8 @@ impl Session {
         if let Some(reason) = cause.refusal() {
             self.terms.metrics.refused(reason);
         }
-        let reply = cause.reply(&id);
-        account.answered(&reply);
+        let mut reply = cause.reply(&id);
+        account.answered(&mut reply);
         let delivered = post.answer(reply, || self.open_stream());
         account.delivered(delivered, &id, self);
     }
@@ -323,7 +323,7 @@ impl Session {
             drop(state);
             return stream;
         }
-        state.streams.insert(stream.nonce(), Arc::clone(&stream));
+        state.streams.insert(&stream);
         drop(state);
         stream
     }
@@ -418,7 +418,7 @@ impl Session {
         let stream = if nonce == self.standalone.nonce() {
             Arc::clone(&self.standalone)
         } else {
-            self.state().streams.get(&nonce).cloned().ok_or(NoStream::Foreign)?
+            self.state().streams.get(nonce).cloned().ok_or(NoStream::Foreign)?
         };
         stream.attach(Some(position), false).map_err(|lost| match lost {
             Lost::Evicted => NoStream::Evicted,
@@ -456,7 +456,7 @@ impl Session {
             let outcome = if why == SessionEnd::ChildGone { Outcome::ChildGone } else { Outcome::Cancelled };
             self.accounts().asked(&ask.id, &ask.method, self, ask.since.elapsed(), outcome);
         }
-        for stream in streams.into_values() {
+        for stream in streams.iter() {
             stream.end();
         }
         if why == SessionEnd::Drain && self.standalone.is_read() {
@@ -490,8 +490,8 @@ impl Session {
             limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
         };
         let mut state = self.state();
-        state.streams.retain(|_, stream| !stream.is_expired(now));
-        if state.is_busy() || self.standalone.is_read() || state.streams.values().any(|stream| stream.is_read()) {
+        state.streams.expire(now);
+        if state.is_busy() || self.standalone.is_read() || state.streams.iter().any(|stream| stream.is_read()) {
             state.active = now;
         }
         match state.phase {
@@ -551,15 +551,14 @@ impl Session {
         }
         let state = self.state();
         let open = matches!(state.phase, Phase::Answered | Phase::Live);
-        let quiet =
-            !state.is_busy() && !state.streams.values().any(|stream| stream.is_read() || stream.has_unwritten());
+        let quiet = !state.is_busy() && !state.streams.iter().any(|stream| stream.is_read() || stream.has_unwritten());
         (open && quiet).then_some(state.active)
     }
 
     /// Every stream, for whoever must find the one that holds most.
     #[must_use]
     pub fn streams(&self) -> Vec<Arc<Stream>> {
-        let mut streams: Vec<Arc<Stream>> = self.state().streams.values().cloned().collect();
+        let mut streams: Vec<Arc<Stream>> = self.state().streams.iter().cloned().collect();
         streams.push(Arc::clone(&self.standalone));
         streams
     }

@@ -77,6 +77,10 @@ pub struct Frames {
     pub long: Option<Payload>,
 }
 
+/// What a stream with something in it takes beside its events, so that very many short ones are
+/// no hole in the budget.
+const OWN_BYTES: usize = size_of::<Stream>();
+
 /// Events above this are not copied to join them.
 const COPY_BELOW: usize = 16 * 1024;
 
@@ -168,20 +172,31 @@ impl Stream {
     /// Brings bounds, congestion and accounts in line with the log after any change.
     fn settle(&self, state: &mut State) {
         let live = state.reader.is_some();
-        let evicted = state.log.trim(&self.terms.bounds, live);
-        if evicted > 0 {
-            self.terms.ledger.metrics().replay_evicted(Eviction::Bytes, evicted as u64);
-        }
+        let trimmed = state.log.trim(&self.terms.bounds, live);
+        self.report_evicted(Eviction::Events, trimmed.by_events);
+        self.report_evicted(Eviction::Bytes, trimmed.by_bytes);
         let full = live && state.log.is_full(&self.terms.bounds);
         if full != state.full {
             state.full = full;
             if full { self.congestion.enter() } else { self.congestion.leave() }
         }
         let bytes = state.log.bytes();
-        let holding =
-            Holding { bytes, replay_bytes: if live { state.log.kept_bytes() } else { bytes }, events: state.log.len() };
+        let own = if bytes > 0 { OWN_BYTES } else { 0 };
+        let replay_bytes = if live { state.log.kept_bytes() } else { bytes };
+        let holding = Holding { bytes: bytes + own, replay_bytes, events: state.log.len() };
         self.terms.ledger.settle(state.settled, holding);
         state.settled = holding;
+    }
+
+    fn report_evicted(&self, reason: Eviction, events: usize) {
+        if events > 0 {
+            self.terms.ledger.metrics().replay_evicted(reason, events as u64);
+        }
+    }
+
+    /// Counts what is lost with the whole stream.
+    pub fn report_forgotten(&self, reason: Eviction) {
+        self.report_evicted(reason, self.state().settled.events);
     }
 
     /// Says why the connection of its reader is cut.
@@ -215,14 +230,14 @@ impl Stream {
             let before = state.log.bytes();
             while before - state.log.bytes() < wanted {
                 let unread = state.reader.is_some() && !state.log.first_is_written();
-                if unread || !state.log.drop_first() {
+                if unread || !state.log.drop_oldest() {
                     break;
                 }
                 events += 1;
             }
             bytes = before - state.log.bytes();
         });
-        self.terms.ledger.metrics().replay_evicted(Eviction::Total, events);
+        self.report_evicted(Eviction::Total, events);
         bytes
     }
 
@@ -232,6 +247,14 @@ impl Stream {
         let state = self.state();
         state.reader.is_none()
             && state.log.ended().is_some_and(|ended| now.saturating_duration_since(ended) >= self.terms.age)
+    }
+
+    /// When it ended, if everything was written to a reader and none is there.
+    #[must_use]
+    pub fn read_and_ended(&self) -> Option<Instant> {
+        let state = self.state();
+        let read = state.reader.is_none() && !state.log.has_unwritten();
+        state.log.ended().filter(|_| read)
     }
 
     /// Attaches a reader behind `cursor`, or behind what was handed out before. A reader that was
@@ -244,6 +267,7 @@ impl Stream {
         if let Some(cursor) = cursor {
             state.log.check(cursor)?;
         }
+        let skips = cursor.is_none();
         let cursor = cursor.unwrap_or_else(|| state.log.unread());
         state.epoch += 1;
         let epoch = state.epoch;
@@ -255,7 +279,7 @@ impl Stream {
         }
         let prelude = primed.then(|| priming_event(self.nonce, cursor, self.terms.retry));
         let gauge = self.terms.metrics.stream_opened(self.kind);
-        Ok(Reader { stream: Arc::clone(self), epoch, cursor, prelude, events: 0, _gauge: gauge })
+        Ok(Reader { stream: Arc::clone(self), epoch, cursor, skips, prelude, events: 0, _gauge: gauge })
     }
 }
 
@@ -274,6 +298,8 @@ pub struct Reader {
     stream: Arc<Stream>,
     epoch: u64,
     cursor: u64,
+    /// It named no position, so nothing before its first event is missing to it.
+    skips: bool,
     prelude: Option<Bytes>,
     events: u64,
     _gauge: StreamGauge,
@@ -295,9 +321,10 @@ impl Reader {
             if frames.joined.len() >= most {
                 break Poll::Ready(Look::More);
             }
-            match state.log.read(self.cursor) {
-                Next::Event(frame) => {
-                    self.cursor += 1;
+            match state.log.read(self.cursor, self.skips) {
+                Next::Event(position, frame) => {
+                    self.cursor = position;
+                    self.events += 1;
                     if frame.len() >= COPY_BELOW {
                         frames.long = Some(frame.clone());
                         break Poll::Ready(Look::More);
@@ -315,7 +342,6 @@ impl Reader {
             }
         };
         if self.cursor > before {
-            self.events += self.cursor - before;
             self.stream.settle(&mut state);
         }
         look

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use crate::exchange::capacity::Permit;
 use crate::http::event_stream::EventStream;
 
 /// The body of every answer of the gateway.
@@ -23,10 +24,26 @@ pub enum Body {
 
 /// Up to three pieces written one after the other without being joined: what comes before an id,
 /// the id, what comes after it.
-#[derive(Debug)]
 pub struct Chunks {
     chunks: [Bytes; 3],
     next: u8,
+    _permit: Option<Permit>,
+}
+
+/// An answer from this size on keeps its permit until its last byte is written. A smaller one gives
+/// it back with the body, which hyper drops as soon as its own bounded buffer has the bytes.
+const LARGE: usize = 16 * 1024;
+
+/// Bytes that keep something until they are dropped.
+struct Kept<K> {
+    bytes: Bytes,
+    _kept: K,
+}
+
+impl<K> AsRef<[u8]> for Kept<K> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Chunks {
@@ -62,6 +79,25 @@ impl Body {
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
+
+    /// The answer to one request; its permit is given back when it was written or has nowhere to go.
+    #[must_use]
+    pub fn answer(mut chunks: [Bytes; 3], permit: Option<Permit>) -> Body {
+        if chunks.iter().map(Bytes::len).sum::<usize>() < LARGE {
+            return Body::Full(Chunks { chunks, next: 0, _permit: permit });
+        }
+        // Written last, so that nothing is given back before.
+        if let Some(last) = chunks.iter_mut().rfind(|chunk| !chunk.is_empty()) {
+            *last = Bytes::from_owner(Kept { bytes: std::mem::take(last), _kept: permit });
+        }
+        Body::from(chunks)
+    }
+
+    /// The answers to several requests in one text, with their permits.
+    #[must_use]
+    pub fn answers(text: Bytes, permits: Vec<Option<Permit>>) -> Body {
+        Body::from(Bytes::from_owner(Kept { bytes: text, _kept: permits }))
+    }
 }
 
 impl From<Bytes> for Body {
@@ -78,7 +114,7 @@ impl From<String> for Body {
 
 impl From<[Bytes; 3]> for Body {
     fn from(chunks: [Bytes; 3]) -> Body {
-        Body::Full(Chunks { chunks, next: 0 })
+        Body::Full(Chunks { chunks, next: 0, _permit: None })
     }
 }
 
@@ -109,12 +145,16 @@ impl http_body::Body for Body {
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
+    use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 
     use bytes::Bytes;
     use http_body::Body as _;
 
-    use super::Body;
+    use super::{Body, LARGE};
+    use crate::budget::Budget;
+    use crate::caller::Principal;
+    use crate::exchange::capacity::Capacity;
 
     /// Every piece the body gives, after each of which the hint must be exact.
     fn pieces(mut body: Body) -> Vec<Bytes> {
@@ -139,5 +179,22 @@ mod tests {
         assert_eq!(pieces(Body::from(String::from("a"))), ["a"]);
         let three = [Bytes::from_static(b"a"), Bytes::new(), Bytes::from_static(b"bc")];
         assert_eq!(pieces(Body::from(three)), ["a", "bc"]);
+    }
+
+    #[test]
+    fn an_answer_is_held_until_its_last_byte_is_dropped() {
+        let budget = Budget::new(1 << 20);
+        let capacity = Capacity::new(None, None, Arc::clone(&budget));
+        for (length, held_after) in [(LARGE / 2, 0), (LARGE, LARGE as u64)] {
+            let mut permit = capacity.enter(&Principal::Anonymous).map_err(drop).expect("room");
+            permit.hold(length);
+            let text = Bytes::from(vec![b'x'; length - 2]);
+            let chunks = [Bytes::from_static(b"["), text, Bytes::from_static(b"]")];
+            let pieces = pieces(Body::answer(chunks, Some(permit)));
+            assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), length);
+            assert_eq!(budget.used(), held_after, "the body is gone, its bytes are not");
+            drop(pieces);
+            assert_eq!(budget.used(), 0);
+        }
     }
 }

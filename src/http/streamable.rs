@@ -87,10 +87,10 @@ impl Streamable<'_> {
             return Err(Refused::Invalid("This session is initialized already"));
         }
         let (post, head) = Post::new(form, 1, false, false);
-        let lost = LostUnlessAnswered(Arc::clone(&post));
+        let lost = LostUnlessAnswered::new(&post);
         let session = self.open(message, &post, None).await?;
         let head = self.head(&session, &post, head, form).await;
-        drop(lost);
+        lost.answered();
         let mut response = self.respond(head, false);
         if session.is_open() || matches!(response.body(), Body::Stream(_)) {
             let id = HeaderValue::from_str(session.id()).map_err(|_| Refused::StartFailed)?;
@@ -138,7 +138,7 @@ impl Streamable<'_> {
         session.confirmed_for(&request.0).await;
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
-        let _lost = LostUnlessAnswered(Arc::clone(&post));
+        let lost = LostUnlessAnswered::new(&post);
         if form != Form::Json && self.door.streams.sse_after.is_zero() {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
@@ -148,6 +148,7 @@ impl Streamable<'_> {
         // in, or has to take another.
         drop(request);
         let head = self.head(session, &post, head, form).await;
+        lost.answered();
         self.respond(head, primed)
     }
 
@@ -214,7 +215,7 @@ impl Streamable<'_> {
         let requests = good.iter().filter(|message| message.kind() == Kind::Request).count();
         let owed = requests + faults.len();
         let (post, head) = Post::new(form, owed, true, false);
-        let _lost = LostUnlessAnswered(Arc::clone(&post));
+        let lost = LostUnlessAnswered::new(&post);
         if form != Form::Json && owed > 0 {
             session.promote(&post);
         }
@@ -234,9 +235,11 @@ impl Streamable<'_> {
         if owed == 0 {
             return Ok(accepted_response());
         }
-        Ok(match head.await.ok() {
+        let head = head.await.ok();
+        lost.answered();
+        Ok(match head {
             // An array however many there are: a batch is answered by a batch (JSON-RPC 2.0 section 6).
-            Some(Head::Json(replies)) => json_response(Body::from(array(replies))),
+            Some(Head::Json(replies)) => json_response(array(replies)),
             head => self.respond(head, false),
         })
     }
@@ -289,7 +292,7 @@ impl Streamable<'_> {
     fn json(&self, reply: Reply) -> Response<Body> {
         let strict = self.server.config().strict_status;
         let trouble = reply.trouble.filter(|trouble| strict || trouble.always);
-        let mut response = json_response(Body::from(reply.payload.into_pieces()));
+        let mut response = json_response(Body::answer(reply.payload.into_pieces(), reply.permit));
         if let Some(trouble) = trouble {
             *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
             if matches!(trouble.status, 429 | 503) {
@@ -359,11 +362,24 @@ impl Batch {
 }
 
 /// Marks a POST as lost when its connection goes before its head.
-struct LostUnlessAnswered(Arc<Post>);
+struct LostUnlessAnswered(Option<Arc<Post>>);
+
+impl LostUnlessAnswered {
+    fn new(post: &Arc<Post>) -> LostUnlessAnswered {
+        LostUnlessAnswered(Some(Arc::clone(post)))
+    }
+
+    /// The head is there.
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for LostUnlessAnswered {
     fn drop(&mut self) {
-        self.0.lose();
+        if let Some(post) = &self.0 {
+            post.lose();
+        }
     }
 }
 
@@ -373,9 +389,11 @@ fn json_response(body: Body) -> Response<Body> {
     response
 }
 
-fn array(replies: Vec<Reply>) -> Bytes {
+fn array(replies: Vec<Reply>) -> Body {
     let mut text = vec![b'['];
+    let mut permits = Vec::with_capacity(replies.len());
     for reply in replies {
+        permits.push(reply.permit);
         if text.len() > 1 {
             text.push(b',');
         }
@@ -384,7 +402,7 @@ fn array(replies: Vec<Reply>) -> Bytes {
         }
     }
     text.push(b']');
-    Bytes::from(text)
+    Body::answers(Bytes::from(text), permits)
 }
 
 /// The answer to what needs none (transports, Sending Messages 4).

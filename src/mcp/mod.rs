@@ -4,6 +4,7 @@ pub mod call_map;
 pub mod ids;
 pub mod message;
 pub mod payload;
+pub mod receipt;
 pub mod revision;
 pub mod scan;
 pub mod stream_log;

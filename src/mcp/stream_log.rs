@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::mcp::payload::{Payload, Spliced};
+use crate::mcp::receipt::{Passage, Receipt};
 
 /// What an event is; it decides what may be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum EventKind {
     /// Answers a request: never lost before it was written whole.
     Response,
-    /// Asks the client something.
-    Request,
+    /// Asks the client something: not lost before it was written whole while a notification can be
+    /// lost in its place, and never without its receipt saying so.
+    Request(Receipt),
     /// Says something.
     Notification,
 }
@@ -29,6 +31,15 @@ pub struct Bounds {
     pub window: usize,
 }
 
+/// What was dropped to keep within the bounds, by the bound that asked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Events, because there were too many.
+    pub by_events: usize,
+    /// Events, because they were too long together.
+    pub by_bytes: usize,
+}
+
 /// Why a position cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
@@ -41,8 +52,8 @@ pub enum Lost {
 /// What a reader at some position gets.
 #[derive(Debug)]
 pub enum Next<'a> {
-    /// This event; the reader then stands behind it.
-    Event(&'a Payload),
+    /// The event at this position; the reader then stands there.
+    Event(u64, &'a Payload),
     /// Nothing yet.
     Pending,
     /// Nothing any more.
@@ -53,10 +64,19 @@ pub enum Next<'a> {
 
 #[derive(Debug)]
 struct Event {
+    position: u64,
     kind: EventKind,
     /// The whole event as it stands on the wire, id line included.
     frame: Payload,
     size: usize,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let EventKind::Request(receipt) = &self.kind {
+            receipt.lose();
+        }
+    }
 }
 
 /// The log of one stream. Positions count from 1; a reader's cursor is the position it has.
@@ -66,9 +86,11 @@ pub struct StreamLog {
     framing: Framing,
     /// Room for small events to come.
     block: BytesMut,
+    /// By position. There are holes where notifications gave way to what must be kept; they come
+    /// about only while nobody reads.
     events: VecDeque<Event>,
-    /// Position of the first kept event.
-    first: u64,
+    /// Position the next event gets.
+    next: u64,
     /// Everything below was handed to a reader.
     handed: u64,
     /// Everything below was written whole: the reader came back for more.
@@ -164,7 +186,7 @@ impl StreamLog {
             framing,
             block: BytesMut::new(),
             events: VecDeque::new(),
-            first: 1,
+            next: 1,
             handed: 1,
             written: 1,
             bytes: 0,
@@ -188,14 +210,14 @@ impl StreamLog {
     /// Bytes kept only for a resume, while a reader is attached: what was written whole.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        let in_hand = self.events.get((self.written - self.first) as usize).filter(|_| self.written < self.handed);
+        let in_hand = self.events.get(self.seek(self.written)).filter(|event| event.position < self.handed);
         self.bytes - self.waiting_bytes - in_hand.map_or(0, |event| event.size)
     }
 
     /// Whether the oldest event was written whole.
     #[must_use]
     pub fn first_is_written(&self) -> bool {
-        self.first < self.written
+        self.events.front().is_some_and(|event| event.position < self.written)
     }
 
     /// Events kept.
@@ -219,7 +241,7 @@ impl StreamLog {
     /// Whether there is an event that no reader has written whole.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
-        self.written < self.next()
+        self.events.back().is_some_and(|event| event.position >= self.written)
     }
 
     /// Whether a live reader is behind by more than its window.
@@ -228,9 +250,19 @@ impl StreamLog {
         self.waiting_bytes > bounds.window
     }
 
-    /// Position the next event gets.
-    fn next(&self) -> u64 {
-        self.first + self.events.len() as u64
+    /// Position of the first kept event, or of the next one to come.
+    fn first(&self) -> u64 {
+        self.events.front().map_or(self.next, |event| event.position)
+    }
+
+    /// Where among the kept events the first one stands that is not before `position`.
+    fn seek(&self, position: u64) -> usize {
+        let without_holes = position.saturating_sub(self.first()) as usize;
+        match self.events.get(without_holes) {
+            Some(event) if event.position == position || without_holes == 0 => without_holes,
+            None if position >= self.next => self.events.len(),
+            _ => self.events.partition_point(|event| event.position < position),
+        }
     }
 
     /// Appends an event. The message holds no raw CR or LF, so it is one `data` line.
@@ -242,7 +274,7 @@ impl StreamLog {
             return;
         }
         let mut head = BytesMut::with_capacity(FRAMING_BYTES);
-        put_head(&mut head, self.framing, self.nonce, self.next());
+        put_head(&mut head, self.framing, self.nonce, self.next);
         self.keep(kind, Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n")));
     }
 
@@ -263,7 +295,7 @@ impl StreamLog {
             let ahead = if self.events.is_empty() { needed } else { BLOCK_BYTES.max(needed) };
             self.block = BytesMut::with_capacity(ahead);
         }
-        put_head(&mut self.block, self.framing, self.nonce, self.first + self.events.len() as u64);
+        put_head(&mut self.block, self.framing, self.nonce, self.next);
         put(&mut self.block);
         self.block.put_slice(b"\n\n");
         let frame = self.block.split().freeze();
@@ -272,15 +304,15 @@ impl StreamLog {
 
     fn keep(&mut self, kind: EventKind, frame: Payload) {
         let size = frame.len();
-        self.events.push_back(Event { kind, frame, size });
+        self.events.push_back(Event { position: self.next, kind, frame, size });
+        self.next += 1;
         self.bytes += size;
         self.waiting_bytes += size;
     }
 
     /// Forgets every event.
     pub fn clear(&mut self) {
-        self.first = self.next();
-        (self.handed, self.written) = (self.first, self.first);
+        (self.handed, self.written) = (self.next, self.next);
         self.events.clear();
         self.bytes = 0;
         self.waiting_bytes = 0;
@@ -298,73 +330,111 @@ impl StreamLog {
     pub fn check(&self, cursor: u64) -> Result<(), Lost> {
         if cursor >= self.handed {
             Err(Lost::Future)
-        } else if cursor + 1 < self.first {
+        } else if cursor + 1 < self.next && !self.has(cursor + 1) {
             Err(Lost::Evicted)
         } else {
             Ok(())
         }
     }
 
+    fn has(&self, position: u64) -> bool {
+        self.events.get(self.seek(position)).is_some_and(|event| event.position == position)
+    }
+
     /// The position behind which a reader starts that names none: what was written whole ends there.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.written.max(self.first) - 1
+        self.written.max(self.first()) - 1
     }
 
-    /// What a reader that has written everything up to `cursor` gets next.
-    pub fn read(&mut self, cursor: u64) -> Next<'_> {
+    /// What a reader that has written everything up to `cursor` gets next. One that started at
+    /// [`StreamLog::unread`] knows of no position before and `skips` what was dropped meanwhile.
+    pub fn read(&mut self, cursor: u64, skips: bool) -> Next<'_> {
         let wanted = cursor + 1;
-        if wanted < self.first {
+        self.note_written(wanted.min(self.handed));
+        if wanted < self.next && !skips && !self.has(wanted) {
             return Next::Gap;
         }
-        self.written = self.written.max(wanted.min(self.handed));
-        match self.events.get((wanted - self.first) as usize) {
+        match self.events.get(self.seek(wanted)) {
             Some(event) => {
-                if wanted >= self.handed {
+                if event.position >= self.handed {
                     self.waiting_bytes -= event.size;
-                    self.handed = wanted + 1;
+                    self.handed = event.position + 1;
                 }
-                Next::Event(&event.frame)
+                Next::Event(event.position, &event.frame)
             }
             None if self.ended.is_some() => Next::End,
             None => Next::Pending,
         }
     }
 
+    /// Notes that everything below `position` was written whole, which is at most one event more.
+    fn note_written(&mut self, position: u64) {
+        if position <= self.written {
+            return;
+        }
+        if let Some(Event { position: at, kind: EventKind::Request(receipt), .. }) =
+            self.events.get(self.seek(self.written))
+            && *at < position
+        {
+            receipt.write();
+        }
+        self.written = position;
+    }
+
     /// Drops what exceeds the bounds, oldest first; `read_by_someone` says that a live reader
-    /// still wants what is unwritten. Gives the number of events dropped.
-    pub fn trim(&mut self, bounds: &Bounds, read_by_someone: bool) -> usize {
-        let mut dropped = 0;
+    /// still wants what is unwritten.
+    pub fn trim(&mut self, bounds: &Bounds, read_by_someone: bool) -> Trimmed {
+        let mut trimmed = Trimmed::default();
         loop {
             let (events, bytes) = if read_by_someone {
-                ((self.written - self.first) as usize, self.kept_bytes())
+                (self.seek(self.written), self.kept_bytes())
             } else {
                 (self.events.len(), self.bytes)
             };
-            if events <= bounds.events && bytes <= bounds.bytes {
-                return dropped;
+            let too_many = events > bounds.events;
+            let is_within = !too_many && bytes <= bounds.bytes;
+            if is_within || !(self.drop_oldest() || !read_by_someone && self.drop_request()) {
+                return trimmed;
             }
-            if !self.drop_first() {
-                return dropped;
+            if too_many {
+                trimmed.by_events += 1;
+            } else {
+                trimmed.by_bytes += 1;
             }
-            dropped += 1;
         }
     }
 
-    /// Drops the oldest event to make room elsewhere, unless a response that was not written whole.
-    pub fn drop_first(&mut self) -> bool {
-        let Some(event) = self.events.front() else { return false };
-        if self.first >= self.written && event.kind == EventKind::Response {
-            return false;
-        }
+    /// Drops the oldest event that may be: any that was written whole, else a notification or what
+    /// nobody awaits any more.
+    pub fn drop_oldest(&mut self) -> bool {
+        let oldest = self.events.iter().position(|event| {
+            event.position < self.written
+                || match &event.kind {
+                    EventKind::Response => false,
+                    EventKind::Request(receipt) => receipt.passage() != Passage::Waiting,
+                    EventKind::Notification => true,
+                }
+        });
+        oldest.is_some_and(|at| self.remove(at))
+    }
+
+    /// Drops the oldest request although somebody waits for its answer.
+    fn drop_request(&mut self) -> bool {
+        let oldest = self.events.iter().position(|event| matches!(event.kind, EventKind::Request(_)));
+        oldest.is_some_and(|at| self.remove(at))
+    }
+
+    fn remove(&mut self, at: usize) -> bool {
+        let Some(event) = self.events.remove(at) else { return false };
         self.bytes -= event.size;
-        if self.first >= self.handed {
+        if event.position >= self.handed {
             self.waiting_bytes -= event.size;
         }
-        self.first += 1;
-        self.handed = self.handed.max(self.first);
-        self.written = self.written.max(self.first);
-        self.events.pop_front();
+        if at == 0 {
+            self.handed = self.handed.max(self.first());
+            self.written = self.written.max(self.first());
+        }
         true
     }
 }
@@ -373,6 +443,7 @@ impl StreamLog {
 mod tests {
     use super::{Bounds, EventKind, Framing, Lost, Next, Nonce, StreamLog, parse_event_id, priming_event};
     use crate::mcp::payload::Payload;
+    use crate::mcp::receipt::{Passage, Receipt};
     use bytes::Bytes;
     use proptest::prelude::{any, prop, proptest};
     use std::time::{Duration, Instant};
@@ -389,7 +460,7 @@ mod tests {
 
     fn text(next: Next<'_>) -> String {
         match next {
-            Next::Event(frame) => String::from_utf8(frame.to_bytes().to_vec()).expect("utf-8"),
+            Next::Event(_, frame) => String::from_utf8(frame.to_bytes().to_vec()).expect("utf-8"),
             other => format!("{other:?}"),
         }
     }
@@ -398,10 +469,10 @@ mod tests {
     fn events_carry_their_position() {
         let mut log = log();
         push(&mut log, EventKind::Notification, "{\"a\":1}");
-        assert_eq!(text(log.read(0)), "id: 0123456789abcdef.1\ndata: {\"a\":1}\n\n");
-        assert_eq!(text(log.read(1)), "Pending");
+        assert_eq!(text(log.read(0, false)), "id: 0123456789abcdef.1\ndata: {\"a\":1}\n\n");
+        assert_eq!(text(log.read(1, false)), "Pending");
         log.end(Instant::now());
-        assert_eq!(text(log.read(1)), "End");
+        assert_eq!(text(log.read(1, false)), "End");
         assert_eq!(
             priming_event(log.nonce(), 0, Duration::from_secs(2)),
             "id: 0123456789abcdef.0\nretry: 2000\ndata: \n\n"
@@ -412,7 +483,7 @@ mod tests {
     fn plain_events_have_no_id() {
         let mut log = StreamLog::new(Nonce::from_bits(1), Framing::Plain);
         push(&mut log, EventKind::Response, "{}");
-        assert_eq!(text(log.read(0)), "event: message\ndata: {}\n\n");
+        assert_eq!(text(log.read(0, false)), "event: message\ndata: {}\n\n");
     }
 
     #[test]
@@ -420,7 +491,7 @@ mod tests {
         let mut log = log();
         let long = "x".repeat(100_000);
         push(&mut log, EventKind::Response, &long);
-        assert_eq!(text(log.read(0)), format!("id: 0123456789abcdef.1\ndata: {long}\n\n"));
+        assert_eq!(text(log.read(0, false)), format!("id: 0123456789abcdef.1\ndata: {long}\n\n"));
     }
 
     #[test]
@@ -446,12 +517,12 @@ mod tests {
         for number in 0..6 {
             push(&mut log, EventKind::Notification, &number.to_string());
         }
-        assert_eq!(log.trim(&BOUNDS, false), 2);
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 2);
         assert_eq!(log.check(1), Err(Lost::Evicted));
         assert_eq!(log.check(2), Ok(()));
         assert_eq!(log.check(3), Err(Lost::Future), "kept, but never given out");
-        assert_eq!(text(log.read(1)), "Gap");
-        assert!(text(log.read(2)).contains("data: 2"));
+        assert_eq!(text(log.read(1, false)), "Gap");
+        assert!(text(log.read(2, false)).contains("data: 2"));
         assert_eq!(log.check(3), Ok(()));
     }
 
@@ -462,11 +533,15 @@ mod tests {
         for _ in 0..20 {
             push(&mut log, EventKind::Notification, "n");
         }
-        assert_eq!(log.trim(&BOUNDS, false), 0);
-        assert!(text(log.read(0)).contains("data: r"));
-        assert_eq!(log.trim(&BOUNDS, false), 0, "it may break off in the middle");
-        assert!(text(log.read(1)).contains("data: n"));
-        assert_eq!(log.trim(&BOUNDS, false), 17);
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 17, "what stands behind it is bounded all the same");
+        assert!(text(log.read(0, false)).contains("data: r"));
+        push(&mut log, EventKind::Notification, "n");
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 1);
+        assert!(log.check(0).is_ok(), "it may break off in the middle");
+        assert_eq!(text(log.read(1, false)), "Gap", "asks for more, so it has the answer");
+        push(&mut log, EventKind::Notification, "n");
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 1);
+        assert_eq!(log.check(0), Err(Lost::Evicted));
     }
 
     #[test]
@@ -475,48 +550,109 @@ mod tests {
         for number in 0..20 {
             push(&mut log, EventKind::Notification, &number.to_string());
         }
-        assert_eq!(log.trim(&BOUNDS, true), 0);
+        assert_eq!(log.trim(&BOUNDS, true).by_events, 0);
         for cursor in 0..10 {
-            assert!(text(log.read(cursor)).contains(&format!("data: {cursor}")));
+            assert!(text(log.read(cursor, false)).contains(&format!("data: {cursor}")));
         }
-        assert_eq!(log.trim(&BOUNDS, true), 5, "the tenth is in hand");
+        assert_eq!(log.trim(&BOUNDS, true).by_events, 5, "the tenth is in hand");
         assert_eq!(log.check(4), Err(Lost::Evicted));
         assert_eq!(log.unread(), 9);
         push(&mut log, EventKind::Notification, &"x".repeat(2_000));
         assert!(log.is_full(&BOUNDS));
     }
 
+    /// Pushes a request, and gives the receipt whoever awaits its answer would hold.
+    fn ask(log: &mut StreamLog, text: &str) -> Receipt {
+        let receipt = Receipt::default();
+        push(log, EventKind::Request(receipt.clone()), text);
+        receipt
+    }
+
+    #[test]
+    fn a_request_waits_for_its_reader_while_notifications_give_way() {
+        let mut log = log();
+        push(&mut log, EventKind::Notification, "before");
+        let receipt = ask(&mut log, "r");
+        for number in 0..20 {
+            push(&mut log, EventKind::Notification, &format!("n{number}"));
+        }
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 18);
+        assert_eq!(receipt.passage(), Passage::Waiting);
+        let start = log.unread();
+        assert!(text(log.read(start, true)).contains(".2\ndata: r"));
+        assert!(text(log.read(2, true)).contains(".20\ndata: n17"), "whoever starts anew misses nothing it knew of");
+        assert_eq!(receipt.passage(), Passage::Written);
+        assert_eq!(text(log.read(2, false)), "Gap");
+        assert_eq!(log.check(2), Err(Lost::Evicted));
+        assert_eq!(log.check(20), Ok(()));
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 0);
+        push(&mut log, EventKind::Notification, "n");
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 1);
+        assert_eq!(log.check(1), Err(Lost::Evicted), "it was written, and is not kept longer than others");
+    }
+
+    #[test]
+    fn a_request_that_must_go_says_so() {
+        let mut log = log();
+        let receipts: Vec<Receipt> = (0..6).map(|number| ask(&mut log, &format!("r{number}"))).collect();
+        assert!(!log.drop_oldest(), "not for room elsewhere");
+        assert_eq!(log.trim(&BOUNDS, false).by_events, 2);
+        let lost = receipts.iter().filter(|receipt| receipt.passage() == Passage::Lost);
+        assert_eq!(lost.count(), 2);
+        receipts[4].close();
+        assert!(log.drop_oldest(), "nobody awaits its answer any more");
+        assert_eq!(log.len(), 3);
+        log.clear();
+        assert!(receipts.iter().all(|receipt| receipt.passage() != Passage::Waiting));
+    }
+
     proptest! {
-        /// Whatever happens, a reader sees consecutive events or is told of the gap, and the
-        /// accounts match what is kept.
+        /// Whatever happens, a reader that named its position sees consecutive events or is told of
+        /// the gap, one that named none sees them in order, what somebody waits for is not lost
+        /// unsaid, and the accounts match what is kept.
         #[test]
         fn never_a_silent_gap(steps in prop::collection::vec((any::<u8>(), any::<bool>()), 1..200)) {
             let mut log = log();
-            let (mut cursor, mut pushed) = (0u64, 0u64);
+            let (mut cursor, mut pushed, mut fresh) = (0u64, 0u64, false);
+            let mut asked: Vec<(u64, Receipt)> = Vec::new();
             for (step, live) in steps {
                 match step % 4 {
                     0 | 1 => {
                         pushed += 1;
-                        let kind = if step % 8 == 0 { EventKind::Response } else { EventKind::Notification };
-                        push(&mut log, kind, &format!("<{pushed}>"));
+                        let text = format!("<{pushed}>");
+                        match step % 16 {
+                            0 => push(&mut log, EventKind::Response, &text),
+                            4 | 8 => asked.push((pushed, ask(&mut log, &text))),
+                            _ => push(&mut log, EventKind::Notification, &text),
+                        }
                     }
-                    2 => match log.read(cursor) {
-                        Next::Event(frame) => {
-                            cursor += 1;
+                    2 => match log.read(cursor, fresh) {
+                        Next::Event(position, frame) => {
+                            assert!(position == cursor + 1 || fresh && position > cursor);
+                            cursor = position;
                             let shown = format!("<{cursor}>\n");
                             assert!(String::from_utf8_lossy(&frame.to_bytes()).contains(&shown));
                         }
                         Next::Gap => {
                             assert_eq!(log.check(cursor), Err(Lost::Evicted));
-                            cursor = log.unread();
+                            (cursor, fresh) = (log.unread(), true);
                         }
-                        Next::Pending => assert_eq!(cursor, pushed),
+                        Next::Pending => assert!(cursor == pushed || fresh),
                         Next::End => unreachable!("never ended"),
                     },
                     _ => {
                         log.trim(&BOUNDS, live);
+                        // Nobody reads now, so whoever reads next comes back to its position.
+                        fresh &= live;
                     }
                 }
+                for (position, receipt) in &asked {
+                    let kept = log.events.iter().any(|event| event.position == *position);
+                    assert!(kept || receipt.passage() != Passage::Waiting);
+                    assert!(receipt.passage() != Passage::Lost || !kept);
+                }
+                let positions: Vec<u64> = log.events.iter().map(|event| event.position).collect();
+                assert!(positions.is_sorted());
                 assert!(log.kept_bytes() <= log.bytes());
                 assert_eq!(log.is_empty(), log.bytes() == 0);
                 assert_eq!(log.has_unwritten(), log.kept_bytes() < log.bytes());

@@ -105,7 +105,7 @@ labels! {
 }
 labels! {
     /// Where a replay event went.
-    Eviction { Events = "events", Bytes = "bytes", Age = "age", Total = "total" }
+    Eviction { Events = "events", Bytes = "bytes", Age = "age", Streams = "streams", Total = "total" }
 }
 labels! {
     /// The routes of the listeners.

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::child::{Record, Server};
 use crate::gateway::Gateway;
-use crate::session::Session;
+use crate::session::{Session, call};
+use crate::sse::{Event, Item};
 
 /// A client that answers everything a child may ask.
 fn able() -> Value {
@@ -204,4 +205,65 @@ fn quiet_streams_carry_comments() {
     }
     // The handshake's two lines, and the call.
     assert_eq!(record.lines().len(), 3, "{:?}", record.lines());
+}
+
+/// A gateway that keeps four events, and a session whose child may ask everything and records what it reads.
+fn forgetful(record: &Record) -> (Gateway, Session) {
+    let server = Server::fake("fake").option("--record", record.path());
+    let server = server.key("check_on_start = false").key("pool.min_idle = 0").toml();
+    let gateway = Gateway::start(&format!("[replay]\nevents = 4\n{server}"));
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", able());
+    (gateway, session)
+}
+
+/// A call whose client takes JSON only, so that what its child says goes to the standalone stream.
+fn call_apart(session: &Session, id: u32, tool: &str, arguments: Value) {
+    let request = session.post_request(call(id, tool, arguments, None).to_string()).with("Accept", "application/json");
+    assert_eq!(request.send(session.address).status(), 200);
+}
+
+/// DESIGN "Which stream", R:X08: a request that waits for a reader is not pushed out by notifications.
+#[test]
+fn a_request_waits_for_its_reader() {
+    let record = Record::new();
+    let (gateway, session) = forgetful(&record);
+    let arguments = json!({ "method": "elicitation/create", "id": "kept", "params": {}, "wait": false });
+    call_apart(&session, 1, "ask", arguments);
+    call_apart(&session, 2, "notify", json!({ "method": "notifications/tools/list_changed", "count": 40 }));
+    let mut get = session.get();
+    assert_eq!(get.await_message(|message| message["method"] == "elicitation/create")["id"], "kept");
+    let next = get.next_message();
+    assert_eq!(next["method"], "notifications/tools/list_changed", "what is kept follows");
+    session.respond(&json!("kept"), json!({ "action": "accept" }));
+    assert_eq!(record.await_message(|message| message["id"] == "kept")["result"]["action"], "accept");
+    assert!(gateway.metrics().count("replay_evictions_total", &[("reason", "events")]) >= 30.0);
+    // What lies between what was read and what is kept is gone.
+    let asked = |item: &Item| matches!(item, Item::Event(event) if event.data.contains("kept"));
+    let Some(Item::Event(Event { id: Some(id), .. })) = get.seen.iter().find(|item| asked(item)).cloned() else {
+        panic!("no id: {:?}", get.seen)
+    };
+    get.reset();
+    let response = session.get_request().header("Last-Event-ID", &id).send(session.address);
+    assert_eq!(response.status(), 400, "{response:?}");
+}
+
+/// DESIGN promise 1: where more requests wait than are kept, those that are lost fail at once, not with their clocks.
+#[test]
+fn a_request_that_is_lost_fails_at_once() {
+    let record = Record::new();
+    let (_gateway, session) = forgetful(&record);
+    for id in 0..6 {
+        let arguments = json!({ "method": "elicitation/create", "id": id, "params": {}, "wait": false });
+        call_apart(&session, id, "ask", arguments);
+    }
+    for id in 0..2 {
+        let failed = record.await_message(|message| message["id"] == id && message.get("error").is_some());
+        assert_eq!(failed["error"]["code"], -32001, "{failed}");
+    }
+    let mut get = session.get();
+    for id in 2..6 {
+        assert_eq!(get.await_message(|message| message["method"] == "elicitation/create")["id"], id);
+        session.respond(&json!(id), json!({ "action": "decline" }));
+        record.await_message(|message| message["id"] == id && message["result"]["action"] == "decline");
+    }
 }

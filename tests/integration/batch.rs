@@ -149,6 +149,21 @@ fn a_batch_carries_its_progress() {
     assert_eq!(ids(&answer).len(), 2, "{answer:?}");
 }
 
+/// DESIGN "Answers": of a batch whose client leaves before all of it was passed on, nothing stays.
+#[test]
+fn a_batch_that_is_given_up_leaves_nothing() {
+    let server = Server::fake("fake").toml();
+    let gateway = Gateway::start(&format!("[replay]\nage = \"200ms\"\n{server}"));
+    let session = Session::initialize(&gateway, "/fake/mcp", "2025-03-26", json!({}), &[]);
+    // The ping is answered at once; the call waits for the client's `initialized`, 500 ms at most.
+    let given_up = session.send(json!([ping(json!(1)), call(2, "echo", json!({}), None)]).to_string());
+    gateway.await_metric("replay_events", &[], |events| events >= 1.0);
+    given_up.reset();
+    gateway.await_metric("replay_events", &[], |events| events == 0.0);
+    assert_eq!(session.call(3, "echo", json!({ "a": 1 }))["result"]["structuredContent"]["a"], 1);
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
+}
+
 /// R:B01, R:H30: a batch that holds `initialized` and a request is served in its own order.
 #[test]
 fn a_batch_may_confirm_the_session() {

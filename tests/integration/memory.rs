@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::child::Server;
 use crate::client::{Connection, Request, Response};
 use crate::gateway::{Gateway, await_that};
-use crate::session::{Session, call, initialize};
+use crate::session::{Exchange, Session, call, initialize};
 use crate::sse::{Item, Parser};
 
 const BUDGET: f64 = (16 << 20) as f64;
@@ -127,6 +127,63 @@ fn a_flood_for_a_stalled_reader_is_bounded() {
     assert_eq!(late.status(), 400, "{late:?}");
     assert!(stalled.call(2, "echo", json!({})).get("result").is_some(), "its session and child are unharmed");
     drop(connection);
+}
+
+/// Sends this body on a connection with little room, and never reads the answer.
+fn never_read(session: &Session, body: &Value, accept: &str) -> Connection {
+    let mut connection = Connection::open_small(session.address, 4096);
+    connection.request(&session.post_request(body.to_string()).with("Accept", accept));
+    connection
+}
+
+/// DESIGN promise 4, F:D03: answers in JSON that nobody reads count against the budget until they are written or their
+/// clients leave, alone and in a batch; meanwhile new work is refused.
+#[test]
+fn unread_json_answers_are_counted() {
+    let gateway = start("");
+    let json_only = "application/json";
+    let megabyte = |id| call(id, "bytes", json!({ "size": 1 << 20 }), None);
+    let single = open(&gateway);
+    let batching = Session::open(&gateway, "/fake/mcp", "2025-03-26", json!({}));
+    for batched in [false, true] {
+        let session = if batched { &batching } else { &single };
+        let unread: Vec<Connection> = if batched {
+            let batch: Vec<Value> = (0..24).map(megabyte).collect();
+            vec![never_read(session, &Value::from(batch), json_only)]
+        } else {
+            (0..24).map(|id| never_read(session, &megabyte(id), json_only)).collect()
+        };
+        gateway.await_metric("memory_used_bytes", &[], |bytes| bytes >= BUDGET);
+        let request = session.post_request(call(99, "echo", json!({}), None).to_string()).with("Accept", json_only);
+        let refused = Exchange::send(session.address, &request).finish().message();
+        assert_eq!(refused["error"]["data"]["reason"], "memory", "batched: {batched}: {refused}");
+        unread.into_iter().for_each(Connection::reset);
+        gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
+        assert_eq!(session.call(100, "echo", json!({ "a": 1 }))["result"]["structuredContent"]["a"], 1);
+        gateway.await_metric("memory_used_bytes", &[], |bytes| bytes < BUDGET / 2.0);
+        session.delete();
+        gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
+    }
+}
+
+/// F:D03: whoever does not read large answers keeps the places of their requests.
+#[test]
+fn unread_answers_keep_their_places() {
+    let server = Server::fake("fake").key("check_on_start = false").key("pool.min_idle = 0");
+    let gateway = Gateway::start(&format!("[limits]\nrequests_in_flight = 3\n{}", server.toml()));
+    let session = open(&gateway);
+    let large = call(1, "bytes", json!({ "size": 2 << 20 }), None);
+    let unread: Vec<Connection> = (0..3).map(|_| never_read(&session, &large, "application/json")).collect();
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes >= 3.0 * f64::from(2 << 20));
+    let refused = session.call(2, "echo", json!({}));
+    assert_eq!(refused["error"]["data"]["reason"], "busy", "{refused}");
+    unread.into_iter().for_each(Connection::reset);
+    await_that("the places", || session.call(3, "echo", json!({})).get("result").map(drop));
+    for id in 0..8 {
+        let answer = session.call(id, "bytes", json!({ "size": 1 << 20 }));
+        assert!(answer.get("result").is_some(), "an answer that was read keeps none");
+    }
+    gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
 }
 
 /// DESIGN promise 6, F:D02: bodies that were announced and do not come take up nothing, so that a few idle

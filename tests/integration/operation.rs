@@ -68,7 +68,8 @@ fn series_do_not_grow_with_input() {
     session.request(1, "vendor/0", json!({}));
     session.call(2, "made_up_0", json!({}));
     Request::get("/nowhere/0").send(gateway.address());
-    // The scrape itself is counted from the second on.
+    // The pool refills by itself, and the scrape is counted from the second on.
+    gateway.await_metric("children", &[("state", "idle")], |count| count == 1.0);
     labels(&gateway);
     let before = labels(&gateway);
     for n in 1..40 {

@@ -130,7 +130,44 @@ fn evicted_events_are_said_to_be_gone() {
     assert_eq!(near.len(), 1);
     let metrics = gateway.metrics();
     assert_eq!(metrics.count("resumes_total", &[("result", "evicted")]), 1.0);
-    assert!(metrics.count("replay_evictions_total", &[]) >= 30.0);
+    assert!(metrics.count("replay_evictions_total", &[("reason", "events")]) >= 30.0);
+    assert_eq!(metrics.count("replay_evictions_total", &[("reason", "bytes")]), 0.0);
+}
+
+/// R:R11: what the bound on bytes removes is said to be that.
+#[test]
+fn the_bound_on_bytes_is_said_to_be_one() {
+    let gateway = start("[streams]\nsse_after = \"0s\"\n[replay]\nbytes = \"4KiB\"\n");
+    let session = open(&gateway, "2025-11-25");
+    let events = session.send_call(1, "log", json!({ "count": 20, "bytes": 1000 })).stream().rest();
+    assert_eq!(resume_response(&session, &id_of(&events[0])).status(), 400);
+    let metrics = gateway.metrics();
+    assert!(metrics.count("replay_evictions_total", &[("reason", "bytes")]) >= 10.0);
+    assert_eq!(metrics.count("replay_evictions_total", &[("reason", "events")]), 0.0);
+}
+
+/// R:R11, F:F10: a session keeps so many streams that ended and were read; the oldest go first, and what was not read
+/// stays.
+#[test]
+fn ended_streams_are_few() {
+    let gateway = start("[streams]\nsse_after = \"0s\"\n");
+    let session = open(&gateway, "2025-11-25");
+    let mut unread = held(&session, 1, "a");
+    let position = id_of(&unread.next_event());
+    unread.reset();
+    gateway.await_metric("streams", &[], |streams| streams == 0.0);
+    release(&session, "a");
+    let first = session.send_call(2, "echo", json!({})).stream().rest();
+    let mut last = Vec::new();
+    for id in 0..400 {
+        last = session.send_call(id, "echo", json!({})).stream().rest();
+    }
+    assert_eq!(resume_response(&session, &id_of(&first[0])).status(), 400, "the oldest is gone");
+    assert_eq!(session.resume(&id_of(&last[0])).rest().len(), 1, "the newest is kept");
+    assert_eq!(session.resume(&position).rest().last().unwrap().message()["id"], 1, "nobody had read it");
+    let metrics = gateway.metrics();
+    let gone = metrics.count("replay_evictions_total", &[("reason", "streams")]);
+    assert!(gone >= 100.0 && metrics.count("replay_events", &[]) + gone >= 402.0, "{gone}");
 }
 
 /// R:R11: an ended stream is kept for its time only.
@@ -142,6 +179,8 @@ fn an_old_stream_is_gone() {
     crate::gateway::await_that("the end of its time", || {
         (resume_response(&session, &id_of(&events[0])).status() == 400).then_some(())
     });
+    assert!(gateway.metrics().count("replay_evictions_total", &[("reason", "age")]) >= 1.0);
+    gateway.await_metric("replay_events", &[], |events| events == 0.0);
 }
 
 /// R:R10: who resumes takes over from whoever still reads.
