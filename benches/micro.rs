@@ -117,7 +117,7 @@ fn stream_log(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(EVENTS));
     group.bench_function("push", |bench| bench.iter_with_large_drop(filled));
     group.bench_function("read", |bench| {
-        bench.iter_batched_ref(filled, |log| while_events(log, |_| ()), BatchSize::SmallInput);
+        bench.iter_batched_ref(filled, read_all, BatchSize::SmallInput);
     });
     group.bench_function("trim", |bench| {
         let none = Bounds { events: 0, ..BOUNDS };
@@ -130,7 +130,7 @@ fn stream_log(criterion: &mut Criterion) {
                 for cursor in 0..EVENTS {
                     log.push(EventKind::Notification, &payload);
                     log.trim(&BOUNDS, true);
-                    black_box(log.read(cursor, false));
+                    black_box(log.read(cursor, false, 0));
                     log.trim(&BOUNDS, true);
                 }
                 log.end(Instant::now());
@@ -141,12 +141,15 @@ fn stream_log(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// What a connection takes at once.
+const FRAME_BYTES: usize = 64 << 10;
+
 /// Reads a log to its end.
-fn while_events(log: &mut StreamLog, mut take: impl FnMut(&Payload)) {
+fn read_all(log: &mut StreamLog) {
     let mut cursor = 0;
-    while let Next::Event(position, frame) = log.read(cursor, false) {
-        take(black_box(frame));
-        cursor = position;
+    while let Next::Run { last, bytes, .. } = log.read(cursor, false, FRAME_BYTES) {
+        black_box(bytes);
+        cursor = last;
     }
 }
 

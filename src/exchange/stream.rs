@@ -68,12 +68,12 @@ pub enum Look {
     Gap,
 }
 
-/// Where a reader puts what it is handed: small events joined, long ones as they are.
+/// Where a reader puts what it is handed: short runs of events joined, long ones as they are.
 #[derive(Debug, Default)]
 pub struct Frames {
     /// Small events, one behind the other.
     pub joined: BytesMut,
-    /// What follows them: the pieces of one long event.
+    /// What follows them: the pieces of one long run or event.
     pub long: Option<Payload>,
 }
 
@@ -81,7 +81,7 @@ pub struct Frames {
 /// no hole in the budget.
 const OWN_BYTES: usize = size_of::<Stream>();
 
-/// Events above this are not copied to join them.
+/// Runs and events above this are not copied to join them.
 const COPY_BELOW: usize = 16 * 1024;
 
 impl Stream {
@@ -321,15 +321,15 @@ impl Reader {
             if frames.joined.len() >= most {
                 break Poll::Ready(Look::More);
             }
-            match state.log.read(self.cursor, self.skips) {
-                Next::Event(position, frame) => {
-                    self.cursor = position;
-                    self.events += 1;
-                    if frame.len() >= COPY_BELOW {
-                        frames.long = Some(frame.clone());
+            match state.log.read(self.cursor, self.skips, most - frames.joined.len()) {
+                Next::Run { last, events, bytes } => {
+                    self.cursor = last;
+                    self.events += events;
+                    if bytes.len() >= COPY_BELOW {
+                        frames.long = Some(bytes);
                         break Poll::Ready(Look::More);
                     }
-                    frame.pieces().iter().for_each(|piece| frames.joined.extend_from_slice(piece));
+                    bytes.pieces().iter().for_each(|piece| frames.joined.extend_from_slice(piece));
                 }
                 Next::End => break Poll::Ready(Look::End),
                 Next::Gap => break Poll::Ready(Look::Gap),

@@ -7,4 +7,5 @@ pub mod payload;
 pub mod receipt;
 pub mod revision;
 pub mod scan;
+pub mod segments;
 pub mod stream_log;

@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::receipt::{Passage, Receipt};
+use crate::mcp::segments::{Place, Segments};
 
 /// What an event is; it decides what may be lost.
 #[derive(Clone, Debug)]
@@ -51,9 +52,16 @@ pub enum Lost {
 
 /// What a reader at some position gets.
 #[derive(Debug)]
-pub enum Next<'a> {
-    /// The event at this position; the reader then stands there.
-    Event(u64, &'a Payload),
+pub enum Next {
+    /// Events that follow each other, as one text.
+    Run {
+        /// Position of the last of them, where the reader then stands.
+        last: u64,
+        /// How many they are.
+        events: u64,
+        /// Their bytes as they stand on the wire.
+        bytes: Payload,
+    },
     /// Nothing yet.
     Pending,
     /// Nothing any more.
@@ -67,8 +75,7 @@ struct Event {
     position: u64,
     kind: EventKind,
     /// The whole event as it stands on the wire, id line included.
-    frame: Payload,
-    size: usize,
+    place: Place,
 }
 
 impl Drop for Event {
@@ -84,8 +91,7 @@ impl Drop for Event {
 pub struct StreamLog {
     nonce: Nonce,
     framing: Framing,
-    /// Room for small events to come.
-    block: BytesMut,
+    segments: Segments,
     /// By position. There are holes where notifications gave way to what must be kept; they come
     /// about only while nobody reads.
     events: VecDeque<Event>,
@@ -98,6 +104,8 @@ pub struct StreamLog {
     bytes: usize,
     /// Bytes from `handed` on.
     waiting_bytes: usize,
+    /// Bytes from `written` on that were handed out.
+    bytes_in_hand: usize,
     ended: Option<Instant>,
 }
 
@@ -163,9 +171,6 @@ pub enum Framing {
     Plain,
 }
 
-/// Bytes that are set aside at once for the small events that follow; they share the memory.
-const BLOCK_BYTES: usize = 8 * 1024;
-
 /// Bytes an event has around its message at most.
 const FRAMING_BYTES: usize = 64;
 
@@ -184,13 +189,14 @@ impl StreamLog {
         StreamLog {
             nonce,
             framing,
-            block: BytesMut::new(),
+            segments: Segments::default(),
             events: VecDeque::new(),
             next: 1,
             handed: 1,
             written: 1,
             bytes: 0,
             waiting_bytes: 0,
+            bytes_in_hand: 0,
             ended: None,
         }
     }
@@ -210,8 +216,7 @@ impl StreamLog {
     /// Bytes kept only for a resume, while a reader is attached: what was written whole.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        let in_hand = self.events.get(self.seek(self.written)).filter(|event| event.position < self.handed);
-        self.bytes - self.waiting_bytes - in_hand.map_or(0, |event| event.size)
+        self.bytes - self.waiting_bytes - self.bytes_in_hand
     }
 
     /// Whether the oldest event was written whole.
@@ -275,7 +280,8 @@ impl StreamLog {
         }
         let mut head = BytesMut::with_capacity(FRAMING_BYTES);
         put_head(&mut head, self.framing, self.nonce, self.next);
-        self.keep(kind, Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n")));
+        let place = self.segments.keep(Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n")));
+        self.add(kind, place);
     }
 
     /// Appends an event whose message is spliced on the way.
@@ -287,35 +293,31 @@ impl StreamLog {
         }
     }
 
-    /// Small events are written one behind the other into blocks, which spares them an allocation each.
     fn push_small(&mut self, kind: EventKind, length: usize, put: impl FnOnce(&mut BytesMut)) {
-        let needed = length + FRAMING_BYTES;
-        if self.block.capacity() < needed {
-            // The first block of a log is only as large as its first event.
-            let ahead = if self.events.is_empty() { needed } else { BLOCK_BYTES.max(needed) };
-            self.block = BytesMut::with_capacity(ahead);
-        }
-        put_head(&mut self.block, self.framing, self.nonce, self.next);
-        put(&mut self.block);
-        self.block.put_slice(b"\n\n");
-        let frame = self.block.split().freeze();
-        self.keep(kind, Payload::whole(frame));
+        let StreamLog { framing, nonce, next, .. } = *self;
+        // What waits already tells a log that is written in runs from one that gets an event now and then.
+        let ahead = if self.events.is_empty() { 0 } else { self.waiting_bytes.max(1) };
+        let place = self.segments.append(length + FRAMING_BYTES, ahead, |block| {
+            put_head(block, framing, nonce, next);
+            put(block);
+            block.put_slice(b"\n\n");
+        });
+        self.add(kind, place);
     }
 
-    fn keep(&mut self, kind: EventKind, frame: Payload) {
-        let size = frame.len();
-        self.events.push_back(Event { position: self.next, kind, frame, size });
+    fn add(&mut self, kind: EventKind, place: Place) {
+        self.events.push_back(Event { position: self.next, kind, place });
         self.next += 1;
-        self.bytes += size;
-        self.waiting_bytes += size;
+        self.bytes += place.len();
+        self.waiting_bytes += place.len();
     }
 
     /// Forgets every event.
     pub fn clear(&mut self) {
         (self.handed, self.written) = (self.next, self.next);
         self.events.clear();
-        self.bytes = 0;
-        self.waiting_bytes = 0;
+        self.segments.clear();
+        (self.bytes, self.waiting_bytes, self.bytes_in_hand) = (0, 0, 0);
     }
 
     /// Marks that nothing follows.
@@ -347,37 +349,50 @@ impl StreamLog {
         self.written.max(self.first()) - 1
     }
 
-    /// What a reader that has written everything up to `cursor` gets next. One that started at
-    /// [`StreamLog::unread`] knows of no position before and `skips` what was dropped meanwhile.
-    pub fn read(&mut self, cursor: u64, skips: bool) -> Next<'_> {
+    /// What a reader that has written everything up to `cursor` gets next: one event, or a run of them of about `most`
+    /// bytes. A reader that started at [`StreamLog::unread`] knows of no position before and `skips` what was dropped
+    /// meanwhile.
+    pub fn read(&mut self, cursor: u64, skips: bool, most: usize) -> Next {
         let wanted = cursor + 1;
         self.note_written(wanted.min(self.handed));
         if wanted < self.next && !skips && !self.has(wanted) {
             return Next::Gap;
         }
-        match self.events.get(self.seek(wanted)) {
-            Some(event) => {
-                if event.position >= self.handed {
-                    self.waiting_bytes -= event.size;
-                    self.handed = event.position + 1;
-                }
-                Next::Event(event.position, &event.frame)
+        let at = self.seek(wanted);
+        let Some(first) = self.events.get(at) else {
+            return if self.ended.is_some() { Next::End } else { Next::Pending };
+        };
+        let from = first.place;
+        let (mut last, mut to, mut events) = (first.position, from, 1);
+        for event in self.events.range(at + 1..) {
+            if !to.is_followed_by(&event.place) || from.to(&event.place) > most {
+                break;
             }
-            None if self.ended.is_some() => Next::End,
-            None => Next::Pending,
+            (last, to, events) = (event.position, event.place, events + 1);
         }
+        self.hand_out(at, last);
+        Next::Run { last, events, bytes: self.segments.get(from, to) }
     }
 
-    /// Notes that everything below `position` was written whole, which is at most one event more.
+    /// Notes that everything from the event at index `at` to position `last` is in a reader's hand.
+    fn hand_out(&mut self, at: usize, last: u64) {
+        let fresh = self.events.range(at..).take_while(|event| event.position <= last);
+        let bytes: usize = fresh.filter(|event| event.position >= self.handed).map(|event| event.place.len()).sum();
+        self.waiting_bytes -= bytes;
+        self.bytes_in_hand += bytes;
+        self.handed = self.handed.max(last + 1);
+    }
+
+    /// Notes that everything below `position`, which was handed out, was written whole.
     fn note_written(&mut self, position: u64) {
         if position <= self.written {
             return;
         }
-        if let Some(Event { position: at, kind: EventKind::Request(receipt), .. }) =
-            self.events.get(self.seek(self.written))
-            && *at < position
-        {
-            receipt.write();
+        for event in self.events.range(self.seek(self.written)..).take_while(|event| event.position < position) {
+            self.bytes_in_hand -= event.place.len();
+            if let EventKind::Request(receipt) = &event.kind {
+                receipt.write();
+            }
         }
         self.written = position;
     }
@@ -427,9 +442,13 @@ impl StreamLog {
 
     fn remove(&mut self, at: usize) -> bool {
         let Some(event) = self.events.remove(at) else { return false };
-        self.bytes -= event.size;
+        let bytes = event.place.len();
+        self.segments.forget(event.place);
+        self.bytes -= bytes;
         if event.position >= self.handed {
-            self.waiting_bytes -= event.size;
+            self.waiting_bytes -= bytes;
+        } else if event.position >= self.written {
+            self.bytes_in_hand -= bytes;
         }
         if at == 0 {
             self.handed = self.handed.max(self.first());
@@ -458,9 +477,10 @@ mod tests {
         log.push(kind, &Payload::whole(Bytes::copy_from_slice(text.as_bytes())));
     }
 
-    fn text(next: Next<'_>) -> String {
-        match next {
-            Next::Event(_, frame) => String::from_utf8(frame.to_bytes().to_vec()).expect("utf-8"),
+    /// The next single event.
+    fn read(log: &mut StreamLog, cursor: u64, skips: bool) -> String {
+        match log.read(cursor, skips, 0) {
+            Next::Run { events: 1, bytes, .. } => String::from_utf8(bytes.to_bytes().to_vec()).expect("utf-8"),
             other => format!("{other:?}"),
         }
     }
@@ -469,10 +489,10 @@ mod tests {
     fn events_carry_their_position() {
         let mut log = log();
         push(&mut log, EventKind::Notification, "{\"a\":1}");
-        assert_eq!(text(log.read(0, false)), "id: 0123456789abcdef.1\ndata: {\"a\":1}\n\n");
-        assert_eq!(text(log.read(1, false)), "Pending");
+        assert_eq!(read(&mut log, 0, false), "id: 0123456789abcdef.1\ndata: {\"a\":1}\n\n");
+        assert_eq!(read(&mut log, 1, false), "Pending");
         log.end(Instant::now());
-        assert_eq!(text(log.read(1, false)), "End");
+        assert_eq!(read(&mut log, 1, false), "End");
         assert_eq!(
             priming_event(log.nonce(), 0, Duration::from_secs(2)),
             "id: 0123456789abcdef.0\nretry: 2000\ndata: \n\n"
@@ -483,7 +503,7 @@ mod tests {
     fn plain_events_have_no_id() {
         let mut log = StreamLog::new(Nonce::from_bits(1), Framing::Plain);
         push(&mut log, EventKind::Response, "{}");
-        assert_eq!(text(log.read(0, false)), "event: message\ndata: {}\n\n");
+        assert_eq!(read(&mut log, 0, false), "event: message\ndata: {}\n\n");
     }
 
     #[test]
@@ -491,7 +511,7 @@ mod tests {
         let mut log = log();
         let long = "x".repeat(100_000);
         push(&mut log, EventKind::Response, &long);
-        assert_eq!(text(log.read(0, false)), format!("id: 0123456789abcdef.1\ndata: {long}\n\n"));
+        assert_eq!(read(&mut log, 0, false), format!("id: 0123456789abcdef.1\ndata: {long}\n\n"));
     }
 
     #[test]
@@ -521,8 +541,8 @@ mod tests {
         assert_eq!(log.check(1), Err(Lost::Evicted));
         assert_eq!(log.check(2), Ok(()));
         assert_eq!(log.check(3), Err(Lost::Future), "kept, but never given out");
-        assert_eq!(text(log.read(1, false)), "Gap");
-        assert!(text(log.read(2, false)).contains("data: 2"));
+        assert_eq!(read(&mut log, 1, false), "Gap");
+        assert!(read(&mut log, 2, false).contains("data: 2"));
         assert_eq!(log.check(3), Ok(()));
     }
 
@@ -534,11 +554,11 @@ mod tests {
             push(&mut log, EventKind::Notification, "n");
         }
         assert_eq!(log.trim(&BOUNDS, false).by_events, 17, "what stands behind it is bounded all the same");
-        assert!(text(log.read(0, false)).contains("data: r"));
+        assert!(read(&mut log, 0, false).contains("data: r"));
         push(&mut log, EventKind::Notification, "n");
         assert_eq!(log.trim(&BOUNDS, false).by_events, 1);
         assert!(log.check(0).is_ok(), "it may break off in the middle");
-        assert_eq!(text(log.read(1, false)), "Gap", "asks for more, so it has the answer");
+        assert_eq!(read(&mut log, 1, false), "Gap", "asks for more, so it has the answer");
         push(&mut log, EventKind::Notification, "n");
         assert_eq!(log.trim(&BOUNDS, false).by_events, 1);
         assert_eq!(log.check(0), Err(Lost::Evicted));
@@ -552,7 +572,7 @@ mod tests {
         }
         assert_eq!(log.trim(&BOUNDS, true).by_events, 0);
         for cursor in 0..10 {
-            assert!(text(log.read(cursor, false)).contains(&format!("data: {cursor}")));
+            assert!(read(&mut log, cursor, false).contains(&format!("data: {cursor}")));
         }
         assert_eq!(log.trim(&BOUNDS, true).by_events, 5, "the tenth is in hand");
         assert_eq!(log.check(4), Err(Lost::Evicted));
@@ -579,10 +599,10 @@ mod tests {
         assert_eq!(log.trim(&BOUNDS, false).by_events, 18);
         assert_eq!(receipt.passage(), Passage::Waiting);
         let start = log.unread();
-        assert!(text(log.read(start, true)).contains(".2\ndata: r"));
-        assert!(text(log.read(2, true)).contains(".20\ndata: n17"), "whoever starts anew misses nothing it knew of");
+        assert!(read(&mut log, start, true).contains(".2\ndata: r"));
+        assert!(read(&mut log, 2, true).contains(".20\ndata: n17"), "whoever starts anew misses nothing it knew of");
         assert_eq!(receipt.passage(), Passage::Written);
-        assert_eq!(text(log.read(2, false)), "Gap");
+        assert_eq!(read(&mut log, 2, false), "Gap");
         assert_eq!(log.check(2), Err(Lost::Evicted));
         assert_eq!(log.check(20), Ok(()));
         assert_eq!(log.trim(&BOUNDS, false).by_events, 0);
@@ -626,12 +646,14 @@ mod tests {
                             _ => push(&mut log, EventKind::Notification, &text),
                         }
                     }
-                    2 => match log.read(cursor, fresh) {
-                        Next::Event(position, frame) => {
-                            assert!(position == cursor + 1 || fresh && position > cursor);
-                            cursor = position;
-                            let shown = format!("<{cursor}>\n");
-                            assert!(String::from_utf8_lossy(&frame.to_bytes()).contains(&shown));
+                    2 => match log.read(cursor, fresh, usize::from(step)) {
+                        Next::Run { last, events, bytes } => {
+                            let first = last + 1 - events;
+                            assert!(first == cursor + 1 || fresh && first > cursor);
+                            cursor = last;
+                            let expected: String = (first..=last).map(|at| format!(".{at}\ndata: <{at}>\n\n")).collect();
+                            let shown = String::from_utf8(bytes.to_bytes().to_vec()).expect("utf-8");
+                            assert_eq!(shown.replace("id: 0123456789abcdef", ""), expected);
                         }
                         Next::Gap => {
                             assert_eq!(log.check(cursor), Err(Lost::Evicted));
