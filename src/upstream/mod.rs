@@ -12,6 +12,7 @@ pub mod conversation;
 mod exit;
 mod fork;
 mod landlock;
+mod last_words;
 pub mod lease;
 mod line;
 pub mod outbound;
