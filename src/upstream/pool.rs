@@ -41,6 +41,7 @@ struct Spare {
 #[derive(Default)]
 struct State {
     spares: VecDeque<Spare>,
+    /// Spares that are being started, or will be after a pause.
     starting: usize,
     backoff: Option<Duration>,
     open: bool,
@@ -92,12 +93,13 @@ impl Pool {
     /// See [`NoChild`].
     pub async fn lease(self: &Arc<Self>) -> Result<Lease, NoChild> {
         let held = match self.take_spare() {
-            Some(spare) => spare,
-            None => self.wait_for_child().await?,
+            Some(spare) => Ok(spare),
+            None => self.wait_for_child().await,
         };
-        let lease = Lease::new(held, Arc::clone(self));
+        let lease = held.map(|held| Lease::new(held, Arc::clone(self)));
+        // A start that failed freed a slot.
         self.refill();
-        Ok(lease)
+        lease
     }
 
     /// Whether a lease would have to wait for another to be given back.
@@ -159,17 +161,29 @@ impl Pool {
         let mut state = self.state();
         while state.tasks.try_join_next().is_some() {}
         while state.open && !state.closed && state.spares.len() + state.starting < self.config.pool.min_idle {
-            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
+            let Some(pause) = state.backoff else { if self.start_spare(&mut state) { continue } else { return } };
             state.starting += 1;
-            let (pool, backoff) = (Arc::clone(self), state.backoff);
+            let pool = Arc::clone(self);
+            // Without a slot: a client that comes meanwhile may have it.
             state.tasks.spawn(async move {
-                if let Some(backoff) = backoff {
-                    sleep(backoff).await;
-                }
-                let started = pool.start(slot).await;
-                pool.keep(started);
+                sleep(pause).await;
+                let mut state = pool.state();
+                state.starting -= 1;
+                pool.start_spare(&mut state);
             });
         }
+    }
+
+    /// Starts one spare; false if no slot is free. Whoever frees one refills.
+    fn start_spare(self: &Arc<Self>, state: &mut State) -> bool {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
+        state.starting += 1;
+        let pool = Arc::clone(self);
+        state.tasks.spawn(async move {
+            let started = pool.start(slot).await;
+            pool.keep(started);
+        });
+        true
     }
 
     fn keep(self: &Arc<Self>, started: Result<Slotted, SpawnError>) {
