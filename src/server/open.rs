@@ -292,9 +292,10 @@ impl Server {
         &self.registry
     }
 
-    /// Refuses new sessions from now on.
+    /// Refuses new sessions from now on, and keeps no spares for them.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        self.pool.stop_refilling();
     }
 
     /// Whether it refuses new sessions.

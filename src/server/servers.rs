@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::budget::{Budget, return_free_memory};
@@ -166,11 +167,17 @@ impl Servers {
         self.registry.end_all(SessionEnd::Drain);
     }
 
-    /// Stops every child and waits until none is left.
+    /// Stops every child, those of all servers at the same time, and waits until none is left.
     pub async fn close(&self) {
-        for server in &self.all {
-            server.close().await;
-        }
+        let mut closing: JoinSet<()> = self
+            .all
+            .iter()
+            .map(|server| {
+                let server = Arc::clone(server);
+                async move { server.close().await }
+            })
+            .collect();
+        while closing.join_next().await.is_some() {}
     }
 }
 

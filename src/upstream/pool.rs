@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
@@ -15,7 +15,7 @@ use crate::telemetry::label::{ChildExit, ChildState, StopStep};
 use crate::upstream::Command;
 use crate::upstream::SpawnError;
 use crate::upstream::Spawner;
-use crate::upstream::lease::{Lease, Slotted, StateGauge};
+use crate::upstream::lease::{Lease, Slot, Slotted, StateGauge};
 use crate::upstream::{Ending, Exit};
 
 /// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
@@ -46,6 +46,8 @@ struct State {
     backoff: Option<Duration>,
     open: bool,
     closed: bool,
+    /// Pauses before a spare is started; nothing is lost with one that is cut.
+    pauses: JoinSet<()>,
     tasks: JoinSet<()>,
 }
 
@@ -56,6 +58,8 @@ pub struct Pool {
     config: Arc<Server>,
     metrics: Arc<ServerMetrics>,
     slots: Arc<Semaphore>,
+    /// Every taken slot listens, so that its end can be waited for.
+    taken: watch::Sender<()>,
     state: Mutex<State>,
     /// A spare became ready while somebody waits for a slot.
     spare_ready: Notify,
@@ -72,6 +76,7 @@ impl Pool {
             config,
             metrics,
             slots: Arc::new(Semaphore::new(slots)),
+            taken: watch::Sender::new(()),
             state: Mutex::default(),
             spare_ready: Notify::new(),
         })
@@ -132,12 +137,17 @@ impl Pool {
             }
         };
         self.metrics.pool_waited(began.elapsed());
-        self.start(slot).await.map_err(NoChild::Spawn)
+        self.start(slot).await
     }
 
-    async fn start(&self, slot: OwnedSemaphorePermit) -> Result<Slotted, SpawnError> {
+    async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Slotted, NoChild> {
+        // Before the look, so that a close that comes after it waits for this child.
+        let slot = Slot { _permit: permit, _taken: self.taken.subscribe() };
+        if self.state().closed {
+            return Err(NoChild::Closed);
+        }
         let state = StateGauge::new(Arc::clone(&self.metrics), ChildState::Starting);
-        let child = self.spawner.spawn(self.command.clone()).await?;
+        let child = self.spawner.spawn(self.command.clone()).await.map_err(NoChild::Spawn)?;
         info!(event = "child_start", server = %self.command.server, child_pid = child.pid());
         Ok(Slotted { child, state, slot })
     }
@@ -160,12 +170,13 @@ impl Pool {
     fn refill(self: &Arc<Self>) {
         let mut state = self.state();
         while state.tasks.try_join_next().is_some() {}
+        while state.pauses.try_join_next().is_some() {}
         while state.open && !state.closed && state.spares.len() + state.starting < self.config.pool.min_idle {
             let Some(pause) = state.backoff else { if self.start_spare(&mut state) { continue } else { return } };
             state.starting += 1;
             let pool = Arc::clone(self);
             // Without a slot: a client that comes meanwhile may have it.
-            state.tasks.spawn(async move {
+            state.pauses.spawn(async move {
                 sleep(pause).await;
                 let mut state = pool.state();
                 state.starting -= 1;
@@ -186,7 +197,7 @@ impl Pool {
         true
     }
 
-    fn keep(self: &Arc<Self>, started: Result<Slotted, SpawnError>) {
+    fn keep(self: &Arc<Self>, started: Result<Slotted, NoChild>) {
         let mut state = self.state();
         state.starting -= 1;
         match started {
@@ -202,7 +213,8 @@ impl Pool {
                 drop(state);
                 self.spare_ready.notify_one();
             }
-            Err(error) => {
+            Err(NoChild::Closed | NoChild::Full) => {}
+            Err(NoChild::Spawn(error)) => {
                 warn!(event = "child_start", server = %self.command.server, error = %error);
                 self.back_off(&mut state);
                 drop(state);
@@ -277,23 +289,26 @@ impl Pool {
         drop(slot);
     }
 
-    /// Stops every spare and waits until no child is left. Leases must have been dropped.
+    /// Starts no more spares. Children that run, run on.
+    pub fn stop_refilling(&self) {
+        let mut state = self.state();
+        state.open = false;
+        state.pauses.abort_all();
+    }
+
+    /// Starts nothing more, stops every spare, and waits until no child is left; leases must have
+    /// been dropped, or are waited for too.
     pub async fn close(self: &Arc<Self>) {
         {
             let mut state = self.state();
             state.closed = true;
+            state.pauses.abort_all();
             while let Some(spare) = state.spares.pop_front() {
                 spare.watcher.abort();
                 self.retire_into(&mut state, spare.held, None);
             }
         }
         self.slots.close();
-        loop {
-            let mut tasks = std::mem::take(&mut self.state().tasks);
-            if tasks.is_empty() {
-                return;
-            }
-            while tasks.join_next().await.is_some() {}
-        }
+        self.taken.closed().await;
     }
 }

@@ -61,6 +61,40 @@ fn a_call_that_outlasts_the_drain_is_cut() {
     gateway.await_event("drain_done", |event| event["calls_cut"] == 1);
 }
 
+/// F:F05, F:A08: the servers' children are stopped at the same time, not one server after the other.
+#[test]
+fn servers_stop_together() {
+    let stubborn = |name: &str| {
+        let script = "trap '' TERM; while :; do sleep 1000; done";
+        Server::of(name, "sh")
+            .arg("-c")
+            .arg(script)
+            .key("check_on_start = false\ntimeouts.close = \"1s\"\ntimeouts.term = \"1s\"")
+    };
+    let servers: String = ["a", "b", "c", "d", "e", "f", "g"].map(|name| stubborn(name).toml()).concat();
+    let mut gateway = Gateway::start(&format!("[drain]\nchildren = \"1m\"\n{servers}"));
+    let children = gateway.await_descendants(14);
+    let asked = Instant::now();
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.await_exit().code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(8), "it took {:?}", asked.elapsed());
+    assert!(!children.iter().any(Process::is_alive));
+}
+
+/// F:F05: a gateway that ends starts nothing any more, though a spare was due.
+#[test]
+fn no_child_is_started_at_the_end() {
+    let server = Server::of("fails", "false").key("check_on_start = false");
+    let mut gateway = Gateway::start(&format!("[drain]\nchildren = \"1m\"\n{}", server.toml()));
+    // The next one comes after a pause that doubled twice.
+    gateway.await_events("child_start", 3, |_| true);
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.await_exit().code(), Some(0));
+    let events = gateway.events();
+    let after = events.iter().skip_while(|event| event["event"] != "drain_start");
+    assert_eq!(after.filter(|event| event["event"] == "child_start").count(), 0);
+}
+
 /// C:B33, F:F06, F:A08: a second signal ends everything within two seconds, also what ignores signals.
 #[test]
 fn a_second_signal_does_not_wait() {
