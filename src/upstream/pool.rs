@@ -289,26 +289,24 @@ impl Pool {
         drop(slot);
     }
 
-    /// Starts no more spares. Children that run, run on.
-    pub fn stop_refilling(&self) {
+    /// Starts and gives out no more children, and stops the spares. Who waits is told at once;
+    /// leased children run on.
+    pub fn refuse(self: &Arc<Self>) {
         let mut state = self.state();
-        state.open = false;
+        state.closed = true;
         state.pauses.abort_all();
+        while let Some(spare) = state.spares.pop_front() {
+            spare.watcher.abort();
+            self.retire_into(&mut state, spare.held, None);
+        }
+        drop(state);
+        self.slots.close();
     }
 
-    /// Starts nothing more, stops every spare, and waits until no child is left; leases must have
-    /// been dropped, or are waited for too.
+    /// As [`Pool::refuse`]; then waits until no child is left. Leases must have been dropped, or
+    /// are waited for too.
     pub async fn close(self: &Arc<Self>) {
-        {
-            let mut state = self.state();
-            state.closed = true;
-            state.pauses.abort_all();
-            while let Some(spare) = state.spares.pop_front() {
-                spare.watcher.abort();
-                self.retire_into(&mut state, spare.held, None);
-            }
-        }
-        self.slots.close();
+        self.refuse();
         self.taken.closed().await;
     }
 }

@@ -15,6 +15,7 @@ use super::child::{Child, Pipes};
 use super::command::Command;
 use super::fork::Preparation;
 use super::landlock::ScopeRuleset;
+use super::living::{Counted, Living};
 use super::own_process::inherited_descriptor_limit;
 use super::process::{EndWatch, Process, bury};
 use super::spawn_error::{SpawnError, SpawnFailure};
@@ -31,6 +32,7 @@ const BURY_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug)]
 pub struct Spawner {
     orders: mpsc::Sender<Order>,
+    living: Living,
     scope: Option<Arc<ScopeRuleset>>,
 }
 
@@ -40,7 +42,7 @@ pub(super) enum Order {
     /// Start a child.
     Start(Box<Start>),
     /// Kill and reap a process whose owner is gone.
-    Bury(Pid),
+    Bury(Pid, Counted),
 }
 
 #[derive(Debug)]
@@ -68,13 +70,19 @@ impl Spawner {
         keep_ended_children()?;
         let (orders, inbox) = mpsc::channel();
         std::thread::Builder::new().name("spawner".into()).spawn(move || serve(&inbox))?;
-        Ok(Self { orders, scope: ScopeRuleset::create().map(Arc::new) })
+        Ok(Self { orders, living: Living::default(), scope: ScopeRuleset::create().map(Arc::new) })
     }
 
     /// Whether children can be put into a Landlock domain. If not, those that ask for one run without.
     #[must_use]
     pub fn scope_supported(&self) -> bool {
         self.scope.is_some()
+    }
+
+    /// The processes it started that are not reaped yet.
+    #[must_use]
+    pub fn living(&self) -> &Living {
+        &self.living
     }
 
     /// Starts one child. Needs a tokio runtime. If the future is dropped, so is the child.
@@ -130,7 +138,7 @@ fn keep_ended_children() -> io::Result<()> {
 
 /// The thread: starts what is ordered and buries what was left behind, until nobody can ask.
 fn serve(inbox: &mpsc::Receiver<Order>) {
-    let mut left_behind: Vec<Pid> = Vec::new();
+    let mut left_behind: Vec<(Pid, Counted)> = Vec::new();
     loop {
         let order = if left_behind.is_empty() {
             inbox.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -143,12 +151,12 @@ fn serve(inbox: &mpsc::Receiver<Order>) {
                 // Nobody waiting: the process in the unsent answer is dropped, and comes back here.
                 let _ = answer.send(fork(&command, &spawner));
             }
-            Ok(Order::Bury(pid)) => left_behind.push(pid),
+            Ok(Order::Bury(pid, counted)) => left_behind.push((pid, counted)),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) if left_behind.is_empty() => return,
             Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(BURY_INTERVAL),
         }
-        left_behind.retain(|&pid| !bury(pid));
+        left_behind.retain(|(pid, _)| !bury(*pid));
     }
 }
 
@@ -171,7 +179,7 @@ fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnEr
     unsafe { program.pre_exec(move || preparation.apply()) };
     let mut started = program.spawn().map_err(|error| SpawnError::diagnose(command, error))?;
     let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw).expect("a process id is a positive i32");
-    let process = Process::new(pid, spawner.orders.clone());
+    let process = Process::new(pid, spawner.living.one(), spawner.orders.clone());
     let ends = Ends {
         stdin: started.stdin.take().expect("stdin is piped"),
         stdout: started.stdout.take().expect("stdout is piped"),
