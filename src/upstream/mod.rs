@@ -16,6 +16,7 @@ mod last_words;
 pub mod lease;
 mod line;
 mod living;
+mod oom_kills;
 pub mod outbound;
 mod own_process;
 pub mod participant;

@@ -13,10 +13,10 @@ use crate::config::Server;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{ChildExit, ChildState, StopStep};
 use crate::upstream::Command;
+use crate::upstream::Ending;
 use crate::upstream::SpawnError;
 use crate::upstream::Spawner;
 use crate::upstream::lease::{Lease, Slot, Slotted, StateGauge};
-use crate::upstream::{Ending, Exit};
 
 /// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
@@ -266,11 +266,14 @@ impl Pool {
         let Slotted { child, state, slot } = held;
         let pid = child.pid();
         let report = child.stop(self.config.timeouts.close, self.config.timeouts.term).await;
-        let by_signal = matches!(report.exit, Some(Exit { ending: Ending::Signal { .. }, .. }));
+        let ending = report.exit.as_ref().map(|exit| exit.ending);
+        let by_signal = ending.is_some_and(Ending::is_by_signal);
         // The end of input sends no signal, so that one was not ours.
         ended_before |= by_signal && report.step == StopStep::Eof;
         let reason = match why {
             Some(why) => why,
+            // Nothing else says it, and it is never the gateway's doing.
+            None if ending == Some(Ending::OutOfMemory) => ChildExit::Oom,
             None if ended_before && by_signal => ChildExit::Signal,
             None if ended_before => ChildExit::Exit,
             None => ChildExit::Stopped,
@@ -279,7 +282,7 @@ impl Pool {
         if !ended_before {
             self.metrics.child_killed(report.step);
         }
-        let ending = report.exit.as_ref().map(|exit| exit.ending.to_string()).unwrap_or_default();
+        let ending = ending.as_ref().map(Ending::to_string).unwrap_or_default();
         let last = report.exit.as_ref().filter(|_| reason != ChildExit::Stopped).map(|exit| exit.stderr.join("\n"));
         info!(
             event = "child_exit", server = %self.command.server, child_pid = pid, reason = reason.as_str(),

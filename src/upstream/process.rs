@@ -12,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::exit::Ending;
 use super::living::Counted;
+use super::oom_kills::OomMark;
 use super::spawner::Order;
 
 /// A started process that was not reaped yet.
@@ -24,12 +25,16 @@ pub(super) struct Process {
     pid: Pid,
     /// Taken when it is reaped.
     counted: Option<Counted>,
+    /// Whether SIGKILL was sent to it from here.
+    killed: bool,
+    oom: OomMark,
     orders: mpsc::Sender<Order>,
 }
 
 impl Process {
-    pub(super) fn new(pid: Pid, counted: Counted, orders: mpsc::Sender<Order>) -> Self {
-        Self { pid, counted: Some(counted), orders }
+    /// `oom` must have been taken before it was started.
+    pub(super) fn new(pid: Pid, counted: Counted, oom: OomMark, orders: mpsc::Sender<Order>) -> Self {
+        Self { pid, counted: Some(counted), killed: false, oom, orders }
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -37,7 +42,8 @@ impl Process {
     }
 
     /// Sends `signal` to the whole group, of which the leader is always part (see `fork`).
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&mut self, signal: Signal) {
+        self.killed |= signal == Signal::KILL;
         signal_group(self.pid, signal);
         if signal == Signal::TERM {
             // Who is stopped cannot heed it.
@@ -49,7 +55,7 @@ impl Process {
     pub(super) fn reap(mut self) -> Ending {
         let ending = reap(self.pid).unwrap_or(Ending::Unknown);
         self.counted = None;
-        ending
+        if ending.is_kill() && !self.killed && self.oom.explains_a_kill() { Ending::OutOfMemory } else { ending }
     }
 }
 
@@ -167,6 +173,7 @@ mod tests {
     use super::{EndWatch, Process, has_ended};
     use crate::upstream::exit::Ending;
     use crate::upstream::living::Living;
+    use crate::upstream::oom_kills::OomKills;
     use rustix::process::Pid;
     use std::process::{Command, Stdio};
     use std::time::Duration;
@@ -179,7 +186,7 @@ mod tests {
         let mut started = command.spawn().expect("a shell");
         let pid = Pid::from_child(&started);
         let (orders, inbox) = std::sync::mpsc::channel();
-        let process = Process::new(pid, Living::default().one(), orders);
+        let process = Process::new(pid, Living::default().one(), OomKills::counted_in(None).mark(), orders);
         let mut watch = watch(pid).expect("a watch");
         assert!(timeout(Duration::ZERO, watch.ended()).await.is_err());
         drop(started.stdin.take());

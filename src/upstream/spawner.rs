@@ -16,6 +16,7 @@ use super::command::Command;
 use super::fork::Preparation;
 use super::landlock::ScopeRuleset;
 use super::living::{Counted, Living};
+use super::oom_kills::OomKills;
 use super::own_process::inherited_descriptor_limit;
 use super::process::{EndWatch, Process, bury};
 use super::spawn_error::{SpawnError, SpawnFailure};
@@ -33,6 +34,7 @@ const BURY_INTERVAL: Duration = Duration::from_millis(5);
 pub struct Spawner {
     orders: mpsc::Sender<Order>,
     living: Living,
+    oom_kills: Arc<OomKills>,
     scope: Option<Arc<ScopeRuleset>>,
 }
 
@@ -67,10 +69,14 @@ impl Spawner {
     /// # Errors
     /// The system has no thread to give.
     pub fn start() -> io::Result<Self> {
+        Self::start_with(OomKills::of_this_process())
+    }
+
+    pub(super) fn start_with(oom_kills: Arc<OomKills>) -> io::Result<Self> {
         keep_ended_children()?;
         let (orders, inbox) = mpsc::channel();
         std::thread::Builder::new().name("spawner".into()).spawn(move || serve(&inbox))?;
-        Ok(Self { orders, living: Living::default(), scope: ScopeRuleset::create().map(Arc::new) })
+        Ok(Self { orders, living: Living::default(), oom_kills, scope: ScopeRuleset::create().map(Arc::new) })
     }
 
     /// Whether children can be put into a Landlock domain. If not, those that ask for one run without.
@@ -177,9 +183,10 @@ fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnEr
     }
     // SAFETY: `apply` runs where it asks to, makes async-signal-safe calls only and allocates nothing.
     unsafe { program.pre_exec(move || preparation.apply()) };
+    let oom = spawner.oom_kills.mark();
     let mut started = program.spawn().map_err(|error| SpawnError::diagnose(command, error))?;
     let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw).expect("a process id is a positive i32");
-    let process = Process::new(pid, spawner.living.one(), spawner.orders.clone());
+    let process = Process::new(pid, spawner.living.one(), oom, spawner.orders.clone());
     let ends = Ends {
         stdin: started.stdin.take().expect("stdin is piped"),
         stdout: started.stdout.take().expect("stdout is piped"),
