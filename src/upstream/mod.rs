@@ -11,8 +11,11 @@ mod command;
 pub mod conversation;
 mod exit;
 mod fork;
+#[cfg_attr(not(target_os = "linux"), path = "landlock_absent.rs")]
 mod landlock;
 mod last_words;
+#[cfg_attr(not(target_os = "linux"), path = "launch_by_fork.rs")]
+mod launch;
 pub mod lease;
 mod line;
 mod living;

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use super::child::{Child, Pipes};
 use super::command::Command;
 use super::fork::Preparation;
 use super::landlock::ScopeRuleset;
+use super::launch::launch;
 use super::living::{Counted, Living};
 use super::oom_kills::OomKills;
 use super::own_process::inherited_descriptor_limit;
@@ -57,10 +56,10 @@ pub(super) struct Start {
 
 /// The gateway's ends of a child's three pipes.
 #[derive(Debug)]
-struct Ends {
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    stderr: ChildStderr,
+pub(super) struct Ends {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
 }
 
 impl Spawner {
@@ -108,10 +107,10 @@ impl Spawner {
         let gone = || failed(io::Error::other("the spawner's thread is gone"));
         self.orders.send(Order::Start(Box::new(order))).map_err(|_| gone())?;
         let (process, ends) = started.await.map_err(|_| gone())??;
-        let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stderr)).map_err(failed)?;
+        let stderr = pipe::Receiver::from_owned_fd(ends.stderr).map_err(failed)?;
         let pipes = Pipes {
-            stdin: pipe::Sender::from_owned_fd(OwnedFd::from(ends.stdin)).map_err(failed)?,
-            stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stdout)).map_err(failed)?,
+            stdin: pipe::Sender::from_owned_fd(ends.stdin).map_err(failed)?,
+            stdout: pipe::Receiver::from_owned_fd(ends.stdout).map_err(failed)?,
             stderr: Stderr::new(stderr, server, process.pid(), count),
         };
         let end = EndWatch::new(process.pid()).map_err(failed)?;
@@ -170,27 +169,8 @@ fn serve(inbox: &mpsc::Receiver<Order>) {
 fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnError> {
     let scope = spawner.scope.as_ref().filter(|_| command.scope);
     let preparation = Preparation::new(inherited_descriptor_limit(), scope.map(|ruleset| ruleset.descriptor()));
-    let mut program = std::process::Command::new(&command.program);
-    program
-        .args(&command.arguments)
-        .env_clear()
-        .envs(command.environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    if let Some(directory) = &command.directory {
-        program.current_dir(directory);
-    }
-    // SAFETY: `apply` runs where it asks to, makes async-signal-safe calls only and allocates nothing.
-    unsafe { program.pre_exec(move || preparation.apply()) };
     let oom = spawner.oom_kills.mark();
-    let mut started = program.spawn().map_err(|error| SpawnError::diagnose(command, error))?;
-    let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw).expect("a process id is a positive i32");
+    let (pid, ends) = launch(command, &preparation).map_err(|error| SpawnError::diagnose(command, error))?;
     let process = Process::new(pid, spawner.living.one(), oom, spawner.orders.clone());
-    let ends = Ends {
-        stdin: started.stdin.take().expect("stdin is piped"),
-        stdout: started.stdout.take().expect("stdout is piped"),
-        stderr: started.stderr.take().expect("stderr is piped"),
-    };
     Ok((process, ends))
 }
