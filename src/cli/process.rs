@@ -19,8 +19,8 @@ use crate::telemetry::{Logs, Sink};
 /// Longest wait for tasks to be dropped when a second signal asks for haste.
 const HASTE: Duration = Duration::from_millis(500);
 
-/// Time the forking thread gets to kill the groups that were dropped.
-const LAST_KILLS: Duration = Duration::from_millis(300);
+/// Longest wait for the forking thread to kill and reap the groups that were dropped with their tasks.
+const LAST_KILLS: Duration = Duration::from_secs(1);
 
 /// How a process reacts to HUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,7 @@ impl Process {
         F: Future<Output = Result<(), ()>>,
     {
         let Process { runtime, logs } = self;
+        let living = gateway.servers().living();
         let end = runtime.block_on(async {
             let (order, stop) = watch::channel(Stop::No);
             let told = order.subscribe();
@@ -93,10 +94,11 @@ impl Process {
         });
         match end {
             End::Drained(_) => drop(runtime),
-            End::Hurried | End::Failed => {
-                runtime.shutdown_timeout(HASTE);
-                std::thread::sleep(LAST_KILLS);
-            }
+            End::Hurried | End::Failed => runtime.shutdown_timeout(HASTE),
+        }
+        let left = living.wait_for_none(LAST_KILLS);
+        if left > 0 {
+            warn!(event = "warning", children = left, warning = "the kernel has not ended every child that was killed");
         }
         drop(logs);
         match end {

@@ -256,9 +256,11 @@ impl Session {
     /// Answers a call of which no byte reached the child. If it was the handshake, that was the
     /// session: a child may be gone before anything could be written to it.
     fn lose_unsent(&self, call: Call, refused: NotSent) {
+        let drained = self.state().phase == Phase::Ended(SessionEnd::Drain);
         let cause = match refused {
             NotSent::Full => Cause::Full,
             NotSent::Memory => Cause::Memory,
+            NotSent::Closed if drained => Cause::Draining,
             NotSent::Closed => Cause::ChildGone { sent: false },
         };
         if let Some(reason) = cause.refusal() {
@@ -269,10 +271,11 @@ impl Session {
         if !is_start {
             return;
         }
-        if refused == NotSent::Closed {
-            (self.terms.handshakes)(Start::Exited, Duration::ZERO);
-        } else {
+        if refused != NotSent::Closed {
             self.end(SessionEnd::ChildGone);
+        } else if !drained {
+            // A drain says nothing about the child.
+            (self.terms.handshakes)(Start::Exited, Duration::ZERO);
         }
         // A child that is gone ends the session by itself, which may have been before the session
         // knew its conversation.

@@ -36,7 +36,7 @@ pub(super) async fn drain(servers: &Arc<Servers>, config: &config::Drain, stop: 
     }
     let calls_cut = servers.calls_in_flight();
     servers.end_sessions();
-    // Children that outlive this are killed with their groups when the pools are dropped.
+    // Children that outlive this are killed with their groups when the runtime drops their owners.
     let _killed = timeout(config.children, servers.close()).await;
     Drained { calls_cut }
 }

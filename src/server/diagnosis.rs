@@ -146,6 +146,7 @@ fn about_line(line: &str) -> String {
 fn about_exit(exit: Option<&Exit>) -> Option<String> {
     let exit = exit?;
     let hint = match exit.ending {
+        Ending::OutOfMemory => "memory ran out: give the machine or the control group more, or it less",
         Ending::Signal { number: libc::SIGKILL, .. } => {
             "somebody killed it: most often that is the kernel, out of memory (see dmesg)"
         }

@@ -68,6 +68,7 @@ fn an_end_without_words_has_its_own() {
     let exit = |ending| Exit { ending, stderr: Arc::from([]) };
     assert!(about_exit(Some(&exit(Ending::Status(0)))).is_some());
     assert!(about_exit(Some(&exit(Ending::Signal { number: libc::SIGKILL, core: false }))).is_some());
+    assert!(about_exit(Some(&exit(Ending::OutOfMemory))).is_some_and(|hint| hint.contains("memory")));
     assert_eq!(about_exit(Some(&exit(Ending::Status(3)))), None);
     assert!(comes_with("/usr/bin/npx").is_some_and(|source| source.contains("Node.js")));
     assert_eq!(comes_with("files"), None);

@@ -20,7 +20,7 @@ use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
 use crate::server::breaker::{Breaker, Position};
 use crate::server::status::{Health, Status};
-use crate::telemetry::label::{Start, StreamKind};
+use crate::telemetry::label::{SessionEnd, Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
 use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::lease::Lease;
@@ -244,6 +244,11 @@ impl Server {
         let conversation = Conversation::start(lease, self.conversation_terms.clone(), Arc::downgrade(&who))
             .ok_or(Unopened::StartFailed)?;
         self.registry.insert(&session, seat);
+        // A drain says so before it walks the sessions: who came in after the walk sees it here.
+        if self.is_draining() {
+            self.registry.end(&session, SessionEnd::Drain);
+            return Err(Unopened::Draining);
+        }
         session.start(conversation, message, post, account);
         Ok(session)
     }
@@ -292,9 +297,10 @@ impl Server {
         &self.registry
     }
 
-    /// Refuses new sessions from now on.
+    /// Refuses new sessions from now on, those that wait for a child too, and stops the spares.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        self.pool.refuse();
     }
 
     /// Whether it refuses new sessions.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::budget::{Budget, return_free_memory};
@@ -18,7 +19,7 @@ use crate::server::open::{Server, ServerParts};
 use crate::server::readiness::Readiness;
 use crate::telemetry::label::SessionEnd;
 use crate::telemetry::{AccessLog, Metrics};
-use crate::upstream::{Command, Spawner};
+use crate::upstream::{Command, Living, Spawner};
 
 /// Bytes a live reader may be behind before its child must wait.
 const SEND_WINDOW: usize = 4 * 1024 * 1024;
@@ -63,6 +64,7 @@ pub struct Servers {
     registry: Arc<Registry>,
     readiness: Arc<Readiness>,
     tick: Duration,
+    living: Living,
     scope_supported: bool,
 }
 
@@ -82,7 +84,8 @@ impl Servers {
             .collect();
         let readiness = Readiness::new(all.clone(), Arc::clone(&parts.budget));
         let tick = tick_of(parts);
-        Ok(Arc::new(Servers { all, registry, readiness, tick, scope_supported: spawner.scope_supported() }))
+        let (living, scope_supported) = (spawner.living().clone(), spawner.scope_supported());
+        Ok(Arc::new(Servers { all, registry, readiness, tick, living, scope_supported }))
     }
 
     /// The servers, in name order.
@@ -101,6 +104,12 @@ impl Servers {
     #[must_use]
     pub fn scope_supported(&self) -> bool {
         self.scope_supported
+    }
+
+    /// The processes of all servers that are not reaped yet.
+    #[must_use]
+    pub fn living(&self) -> Living {
+        self.living.clone()
     }
 
     /// Looks at every session's clocks, again and again.
@@ -166,11 +175,17 @@ impl Servers {
         self.registry.end_all(SessionEnd::Drain);
     }
 
-    /// Stops every child and waits until none is left.
+    /// Stops every child, those of all servers at the same time, and waits until none is left.
     pub async fn close(&self) {
-        for server in &self.all {
-            server.close().await;
-        }
+        let mut closing: JoinSet<()> = self
+            .all
+            .iter()
+            .map(|server| {
+                let server = Arc::clone(server);
+                async move { server.close().await }
+            })
+            .collect();
+        while closing.join_next().await.is_some() {}
     }
 }
 

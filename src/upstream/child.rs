@@ -141,7 +141,7 @@ impl Child {
 
 /// Owns the process up to its end: drains stderr, passes signals on, reaps.
 async fn own(
-    process: Process,
+    mut process: Process,
     mut end: EndWatch,
     mut stderr: Stderr,
     mut signals: mpsc::UnboundedReceiver<Signal>,

@@ -21,6 +21,7 @@ use crate::mcp::scan::Author;
 use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
 use crate::telemetry::{ServerMetrics, stderr_text};
 use crate::upstream::Exit;
+use crate::upstream::last_words::LastWords;
 use crate::upstream::lease::Lease;
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
@@ -44,9 +45,6 @@ pub struct Terms {
     /// The server's numbers.
     pub metrics: Arc<ServerMetrics>,
 }
-
-/// How long the pipe of an exited child is read on while somebody else still holds it.
-const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// How long the end of a process may take to show after the end of its pipes: whoever reports it
 /// should know how it ended.
@@ -497,6 +495,7 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
     let mut paused = true;
     // Bytes read since a line was given up as too long, until the next line.
     let mut runaway: Option<usize> = None;
+    let mut last_words = LastWords::default();
     let gone = loop {
         if let Some(line) = splitter.next(&mut buffer) {
             let Some(conversation) = conversation.upgrade() else { return };
@@ -519,35 +518,33 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
             // A child that says nothing holds no memory: most do most of the time.
             buffer = BytesMut::new();
         }
+        if last_words.are_over(&stdout, &exit) {
+            break Gone::Exited;
+        }
         let wanted = if buffer.is_empty() { room } else { LineSplitter::READ_BYTES };
-        let dead = exit.borrow().is_some();
         let read = tokio::select! {
             biased;
             read = fill(&mut stdout, &mut buffer, wanted) => read,
-            // What the child wrote before it ended is read first; then its pipe may still be
-            // held open by a grandchild, which must not keep the session alive.
-            () = last_words(&mut exit, dead) => {
-                if dead { break Gone::Exited } else { continue }
+            ended = exit.wait_for(Option::is_some), if !last_words.have_begun() => {
+                // Without its watcher a child's end is never told.
+                if ended.is_err() { break Gone::Closed } else { continue }
             }
         };
         match read {
-            Ok(0) | Err(_) => {
-                if let (Some(line), Some(conversation)) = (splitter.finish(&mut buffer), conversation.upgrade()) {
-                    conversation.take_line(line);
-                }
-                let exited = tokio::time::timeout(EXIT_WAIT, exit.wait_for(Option::is_some)).await;
-                break if exited.is_ok() { Gone::Exited } else { Gone::Closed };
-            }
+            Ok(0) | Err(_) => break after_its_pipe(&mut exit).await,
             Ok(bytes) => {
                 runaway = runaway.map(|before| before + bytes);
+                last_words.read(bytes);
                 paused = bytes < wanted;
                 room = if paused { QUIET_ROOM } else { LineSplitter::READ_BYTES };
             }
         }
     };
-    if let Some(conversation) = conversation.upgrade() {
-        conversation.end(gone);
+    let Some(conversation) = conversation.upgrade() else { return };
+    if let Some(line) = splitter.finish(&mut buffer) {
+        conversation.take_line(line);
     }
+    conversation.end(gone);
 }
 
 /// Reads once what there is, into at least `room` bytes that are taken only when there is something. Dropped before it
@@ -559,13 +556,10 @@ async fn fill(stdout: &mut pipe::Receiver, buffer: &mut BytesMut, room: usize) -
     stdout.read_buf(buffer).await
 }
 
-async fn last_words(exit: &mut watch::Receiver<Option<Exit>>, dead: bool) {
-    if dead {
-        tokio::time::sleep(LAST_WORDS).await;
-    } else {
-        // An error means that the watcher is gone, which happens with the child only.
-        let _gone = exit.wait_for(Option::is_some).await;
-    }
+/// What became of a child whose pipe has ended.
+async fn after_its_pipe(exit: &mut watch::Receiver<Option<Exit>>) -> Gone {
+    let exited = tokio::time::timeout(EXIT_WAIT, exit.wait_for(Option::is_some)).await;
+    if exited.is_ok() { Gone::Exited } else { Gone::Closed }
 }
 
 /// Lets the participant tell its readers, and stops reading while one of them is too far behind.

@@ -27,6 +27,8 @@ pub enum Ending {
         /// Whether a core was dumped.
         core: bool,
     },
+    /// The kernel ended it with SIGKILL because memory had run out.
+    OutOfMemory,
     /// It ended, but somebody else took its status.
     Unknown,
 }
@@ -38,6 +40,16 @@ impl Ending {
             (None, Some(number)) => Self::Signal { number, core: status.dumped() },
             (None, None) => Self::Unknown,
         }
+    }
+
+    /// Whether SIGKILL ended it, as far as is known for no better reason.
+    pub(super) fn is_kill(self) -> bool {
+        matches!(self, Self::Signal { number: libc::SIGKILL, .. })
+    }
+
+    /// Whether a signal ended it.
+    pub(super) fn is_by_signal(self) -> bool {
+        matches!(self, Self::Signal { .. } | Self::OutOfMemory)
     }
 
     /// Whether the child exited with status 0.
@@ -58,6 +70,7 @@ impl fmt::Display for Ending {
                 }
                 if core { f.write_str(" (core dumped)") } else { Ok(()) }
             }
+            Self::OutOfMemory => f.write_str("signal SIGKILL (out of memory)"),
             Self::Unknown => f.write_str("unknown exit status"),
         }
     }

@@ -1,8 +1,9 @@
 //! What happens between fork and exec.
 //!
-//! The child is a copy of one thread of a program with many: any lock may be held by a thread that
-//! no longer exists. So everything is prepared before the fork, and after it only system calls
-//! are made that signal-safety(7) allows (the Linux-specific ones take no locks either).
+//! The child is one thread of a program with many: it has a copy of its memory, where any lock may be
+//! held by a thread that is not there, or it borrows that memory itself (see `launch`). So everything is
+//! prepared before the fork, and after it only system calls are made that signal-safety(7) allows (the
+//! Linux-specific ones take no locks either), which change nothing but the new process.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -17,6 +18,9 @@ pub(super) const SCOPE_ERRNO: i32 = libc::EOPNOTSUPP;
 const FIRST_CLOSED: libc::c_uint = 3;
 /// The signals of Linux end at 64, those of macOS at 31; a number too high is refused, not harmful.
 const LAST_SIGNAL: libc::c_int = 64;
+/// Bytes of the kernel's signal set.
+#[cfg(target_os = "linux")]
+pub(super) const SIGNAL_SET_BYTES: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) { 16 } else { 8 };
 
 /// Everything the new process needs to know to get ready.
 #[derive(Clone, Copy, Debug)]
@@ -141,11 +145,9 @@ unsafe fn default_action(signal: libc::c_int) {
     /// At least as large as the kernel's `struct sigaction` of any architecture; all zero is the
     /// default action with no flags and an empty mask.
     static DEFAULT: [u64; 8] = [0; 8];
-    /// Bytes of the kernel's signal set.
-    const SET_BYTES: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) { 16 } else { 8 };
     let none = std::ptr::null_mut::<u64>();
     // SAFETY: the kernel reads from a live static and writes nothing back.
-    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT.as_ptr(), none, SET_BYTES) };
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT.as_ptr(), none, SIGNAL_SET_BYTES) };
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -156,8 +158,8 @@ unsafe fn default_action(signal: libc::c_int) {
 
 /// Marks every descriptor above standard error to be closed by exec.
 ///
-/// Marking instead of closing keeps the pipe through which the standard library reports a failed
-/// exec. All of ours carry the mark anyway; this is about those the gateway itself inherited.
+/// Marking instead of closing keeps the pipe through which the standard library, where it forks, reports
+/// a failed exec. All of ours carry the mark anyway; this is about those the gateway itself inherited.
 fn close_on_exec() {
     #[cfg(target_os = "linux")]
     {

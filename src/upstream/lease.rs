@@ -15,7 +15,14 @@ use crate::upstream::pool::Pool;
 pub(super) struct Slotted {
     pub(super) child: Child,
     pub(super) state: StateGauge,
-    pub(super) slot: OwnedSemaphorePermit,
+    pub(super) slot: Slot,
+}
+
+/// The room for one child; free again when dropped.
+pub(super) struct Slot {
+    pub(super) _permit: OwnedSemaphorePermit,
+    /// As long as one of these is left the pool is not empty.
+    pub(super) _taken: watch::Receiver<()>,
 }
 
 /// Exclusive use of one child that served nobody before.

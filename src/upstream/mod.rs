@@ -11,9 +11,15 @@ mod command;
 pub mod conversation;
 mod exit;
 mod fork;
+#[cfg_attr(not(target_os = "linux"), path = "landlock_absent.rs")]
 mod landlock;
+mod last_words;
+#[cfg_attr(not(target_os = "linux"), path = "launch_by_fork.rs")]
+mod launch;
 pub mod lease;
 mod line;
+mod living;
+mod oom_kills;
 pub mod outbound;
 mod own_process;
 pub mod participant;
@@ -31,6 +37,7 @@ pub use child::{Child, StopReport};
 pub use command::{Command, StderrCount, environment};
 pub use exit::{Ending, Exit};
 pub use line::{Line, LineSplitter};
+pub use living::Living;
 pub use own_process::{DescriptorLimit, make_process_undumpable, raise_descriptor_limit};
 pub use spawn_error::{SpawnError, SpawnFailure};
 pub use spawner::Spawner;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
@@ -13,10 +13,10 @@ use crate::config::Server;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{ChildExit, ChildState, StopStep};
 use crate::upstream::Command;
+use crate::upstream::Ending;
 use crate::upstream::SpawnError;
 use crate::upstream::Spawner;
-use crate::upstream::lease::{Lease, Slotted, StateGauge};
-use crate::upstream::{Ending, Exit};
+use crate::upstream::lease::{Lease, Slot, Slotted, StateGauge};
 
 /// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
@@ -41,10 +41,13 @@ struct Spare {
 #[derive(Default)]
 struct State {
     spares: VecDeque<Spare>,
+    /// Spares that are being started, or will be after a pause.
     starting: usize,
     backoff: Option<Duration>,
     open: bool,
     closed: bool,
+    /// Pauses before a spare is started; nothing is lost with one that is cut.
+    pauses: JoinSet<()>,
     tasks: JoinSet<()>,
 }
 
@@ -55,6 +58,8 @@ pub struct Pool {
     config: Arc<Server>,
     metrics: Arc<ServerMetrics>,
     slots: Arc<Semaphore>,
+    /// Every taken slot listens, so that its end can be waited for.
+    taken: watch::Sender<()>,
     state: Mutex<State>,
     /// A spare became ready while somebody waits for a slot.
     spare_ready: Notify,
@@ -71,6 +76,7 @@ impl Pool {
             config,
             metrics,
             slots: Arc::new(Semaphore::new(slots)),
+            taken: watch::Sender::new(()),
             state: Mutex::default(),
             spare_ready: Notify::new(),
         })
@@ -92,12 +98,13 @@ impl Pool {
     /// See [`NoChild`].
     pub async fn lease(self: &Arc<Self>) -> Result<Lease, NoChild> {
         let held = match self.take_spare() {
-            Some(spare) => spare,
-            None => self.wait_for_child().await?,
+            Some(spare) => Ok(spare),
+            None => self.wait_for_child().await,
         };
-        let lease = Lease::new(held, Arc::clone(self));
+        let lease = held.map(|held| Lease::new(held, Arc::clone(self)));
+        // A start that failed freed a slot.
         self.refill();
-        Ok(lease)
+        lease
     }
 
     /// Whether a lease would have to wait for another to be given back.
@@ -130,12 +137,17 @@ impl Pool {
             }
         };
         self.metrics.pool_waited(began.elapsed());
-        self.start(slot).await.map_err(NoChild::Spawn)
+        self.start(slot).await
     }
 
-    async fn start(&self, slot: OwnedSemaphorePermit) -> Result<Slotted, SpawnError> {
+    async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Slotted, NoChild> {
+        // Before the look, so that a close that comes after it waits for this child.
+        let slot = Slot { _permit: permit, _taken: self.taken.subscribe() };
+        if self.state().closed {
+            return Err(NoChild::Closed);
+        }
         let state = StateGauge::new(Arc::clone(&self.metrics), ChildState::Starting);
-        let child = self.spawner.spawn(self.command.clone()).await?;
+        let child = self.spawner.spawn(self.command.clone()).await.map_err(NoChild::Spawn)?;
         info!(event = "child_start", server = %self.command.server, child_pid = child.pid());
         Ok(Slotted { child, state, slot })
     }
@@ -158,21 +170,34 @@ impl Pool {
     fn refill(self: &Arc<Self>) {
         let mut state = self.state();
         while state.tasks.try_join_next().is_some() {}
+        while state.pauses.try_join_next().is_some() {}
         while state.open && !state.closed && state.spares.len() + state.starting < self.config.pool.min_idle {
-            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
+            let Some(pause) = state.backoff else { if self.start_spare(&mut state) { continue } else { return } };
             state.starting += 1;
-            let (pool, backoff) = (Arc::clone(self), state.backoff);
-            state.tasks.spawn(async move {
-                if let Some(backoff) = backoff {
-                    sleep(backoff).await;
-                }
-                let started = pool.start(slot).await;
-                pool.keep(started);
+            let pool = Arc::clone(self);
+            // Without a slot: a client that comes meanwhile may have it.
+            state.pauses.spawn(async move {
+                sleep(pause).await;
+                let mut state = pool.state();
+                state.starting -= 1;
+                pool.start_spare(&mut state);
             });
         }
     }
 
-    fn keep(self: &Arc<Self>, started: Result<Slotted, SpawnError>) {
+    /// Starts one spare; false if no slot is free. Whoever frees one refills.
+    fn start_spare(self: &Arc<Self>, state: &mut State) -> bool {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
+        state.starting += 1;
+        let pool = Arc::clone(self);
+        state.tasks.spawn(async move {
+            let started = pool.start(slot).await;
+            pool.keep(started);
+        });
+        true
+    }
+
+    fn keep(self: &Arc<Self>, started: Result<Slotted, NoChild>) {
         let mut state = self.state();
         state.starting -= 1;
         match started {
@@ -188,7 +213,8 @@ impl Pool {
                 drop(state);
                 self.spare_ready.notify_one();
             }
-            Err(error) => {
+            Err(NoChild::Closed | NoChild::Full) => {}
+            Err(NoChild::Spawn(error)) => {
                 warn!(event = "child_start", server = %self.command.server, error = %error);
                 self.back_off(&mut state);
                 drop(state);
@@ -240,11 +266,14 @@ impl Pool {
         let Slotted { child, state, slot } = held;
         let pid = child.pid();
         let report = child.stop(self.config.timeouts.close, self.config.timeouts.term).await;
-        let by_signal = matches!(report.exit, Some(Exit { ending: Ending::Signal { .. }, .. }));
+        let ending = report.exit.as_ref().map(|exit| exit.ending);
+        let by_signal = ending.is_some_and(Ending::is_by_signal);
         // The end of input sends no signal, so that one was not ours.
         ended_before |= by_signal && report.step == StopStep::Eof;
         let reason = match why {
             Some(why) => why,
+            // Nothing else says it, and it is never the gateway's doing.
+            None if ending == Some(Ending::OutOfMemory) => ChildExit::Oom,
             None if ended_before && by_signal => ChildExit::Signal,
             None if ended_before => ChildExit::Exit,
             None => ChildExit::Stopped,
@@ -253,7 +282,7 @@ impl Pool {
         if !ended_before {
             self.metrics.child_killed(report.step);
         }
-        let ending = report.exit.as_ref().map(|exit| exit.ending.to_string()).unwrap_or_default();
+        let ending = ending.as_ref().map(Ending::to_string).unwrap_or_default();
         let last = report.exit.as_ref().filter(|_| reason != ChildExit::Stopped).map(|exit| exit.stderr.join("\n"));
         info!(
             event = "child_exit", server = %self.command.server, child_pid = pid, reason = reason.as_str(),
@@ -263,23 +292,24 @@ impl Pool {
         drop(slot);
     }
 
-    /// Stops every spare and waits until no child is left. Leases must have been dropped.
-    pub async fn close(self: &Arc<Self>) {
-        {
-            let mut state = self.state();
-            state.closed = true;
-            while let Some(spare) = state.spares.pop_front() {
-                spare.watcher.abort();
-                self.retire_into(&mut state, spare.held, None);
-            }
+    /// Starts and gives out no more children, and stops the spares. Who waits is told at once;
+    /// leased children run on.
+    pub fn refuse(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.closed = true;
+        state.pauses.abort_all();
+        while let Some(spare) = state.spares.pop_front() {
+            spare.watcher.abort();
+            self.retire_into(&mut state, spare.held, None);
         }
+        drop(state);
         self.slots.close();
-        loop {
-            let mut tasks = std::mem::take(&mut self.state().tasks);
-            if tasks.is_empty() {
-                return;
-            }
-            while tasks.join_next().await.is_some() {}
-        }
+    }
+
+    /// As [`Pool::refuse`]; then waits until no child is left. Leases must have been dropped, or
+    /// are waited for too.
+    pub async fn close(self: &Arc<Self>) {
+        self.refuse();
+        self.taken.closed().await;
     }
 }

@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::io::unix::AsyncFd;
 
 use super::exit::Ending;
+use super::living::Counted;
+use super::oom_kills::OomMark;
 use super::spawner::Order;
 
 /// A started process that was not reaped yet.
@@ -21,13 +23,18 @@ use super::spawner::Order;
 #[derive(Debug)]
 pub(super) struct Process {
     pid: Pid,
-    reaped: bool,
+    /// Taken when it is reaped.
+    counted: Option<Counted>,
+    /// Whether SIGKILL was sent to it from here.
+    killed: bool,
+    oom: OomMark,
     orders: mpsc::Sender<Order>,
 }
 
 impl Process {
-    pub(super) fn new(pid: Pid, orders: mpsc::Sender<Order>) -> Self {
-        Self { pid, reaped: false, orders }
+    /// `oom` must have been taken before it was started.
+    pub(super) fn new(pid: Pid, counted: Counted, oom: OomMark, orders: mpsc::Sender<Order>) -> Self {
+        Self { pid, counted: Some(counted), killed: false, oom, orders }
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -35,7 +42,8 @@ impl Process {
     }
 
     /// Sends `signal` to the whole group, of which the leader is always part (see `fork`).
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&mut self, signal: Signal) {
+        self.killed |= signal == Signal::KILL;
         signal_group(self.pid, signal);
         if signal == Signal::TERM {
             // Who is stopped cannot heed it.
@@ -46,16 +54,16 @@ impl Process {
     /// Kills what is left of the group of a leader that has ended, and reaps the leader.
     pub(super) fn reap(mut self) -> Ending {
         let ending = reap(self.pid).unwrap_or(Ending::Unknown);
-        self.reaped = true;
-        ending
+        self.counted = None;
+        if ending.is_kill() && !self.killed && self.oom.explains_a_kill() { Ending::OutOfMemory } else { ending }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !self.reaped {
+        if let Some(counted) = self.counted.take() {
             // The thread outlives every sender, so this arrives.
-            let _ = self.orders.send(Order::Bury(self.pid));
+            let _ = self.orders.send(Order::Bury(self.pid, counted));
         }
     }
 }
@@ -164,6 +172,8 @@ impl EndWatch {
 mod tests {
     use super::{EndWatch, Process, has_ended};
     use crate::upstream::exit::Ending;
+    use crate::upstream::living::Living;
+    use crate::upstream::oom_kills::OomKills;
     use rustix::process::Pid;
     use std::process::{Command, Stdio};
     use std::time::Duration;
@@ -176,7 +186,7 @@ mod tests {
         let mut started = command.spawn().expect("a shell");
         let pid = Pid::from_child(&started);
         let (orders, inbox) = std::sync::mpsc::channel();
-        let process = Process::new(pid, orders);
+        let process = Process::new(pid, Living::default().one(), OomKills::counted_in(None).mark(), orders);
         let mut watch = watch(pid).expect("a watch");
         assert!(timeout(Duration::ZERO, watch.ended()).await.is_err());
         drop(started.stdin.take());

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -15,6 +13,9 @@ use super::child::{Child, Pipes};
 use super::command::Command;
 use super::fork::Preparation;
 use super::landlock::ScopeRuleset;
+use super::launch::launch;
+use super::living::{Counted, Living};
+use super::oom_kills::OomKills;
 use super::own_process::inherited_descriptor_limit;
 use super::process::{EndWatch, Process, bury};
 use super::spawn_error::{SpawnError, SpawnFailure};
@@ -31,6 +32,8 @@ const BURY_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug)]
 pub struct Spawner {
     orders: mpsc::Sender<Order>,
+    living: Living,
+    oom_kills: Arc<OomKills>,
     scope: Option<Arc<ScopeRuleset>>,
 }
 
@@ -40,7 +43,7 @@ pub(super) enum Order {
     /// Start a child.
     Start(Box<Start>),
     /// Kill and reap a process whose owner is gone.
-    Bury(Pid),
+    Bury(Pid, Counted),
 }
 
 #[derive(Debug)]
@@ -53,10 +56,10 @@ pub(super) struct Start {
 
 /// The gateway's ends of a child's three pipes.
 #[derive(Debug)]
-struct Ends {
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    stderr: ChildStderr,
+pub(super) struct Ends {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
 }
 
 impl Spawner {
@@ -65,16 +68,26 @@ impl Spawner {
     /// # Errors
     /// The system has no thread to give.
     pub fn start() -> io::Result<Self> {
+        Self::start_with(OomKills::of_this_process())
+    }
+
+    pub(super) fn start_with(oom_kills: Arc<OomKills>) -> io::Result<Self> {
         keep_ended_children()?;
         let (orders, inbox) = mpsc::channel();
         std::thread::Builder::new().name("spawner".into()).spawn(move || serve(&inbox))?;
-        Ok(Self { orders, scope: ScopeRuleset::create().map(Arc::new) })
+        Ok(Self { orders, living: Living::default(), oom_kills, scope: ScopeRuleset::create().map(Arc::new) })
     }
 
     /// Whether children can be put into a Landlock domain. If not, those that ask for one run without.
     #[must_use]
     pub fn scope_supported(&self) -> bool {
         self.scope.is_some()
+    }
+
+    /// The processes it started that are not reaped yet.
+    #[must_use]
+    pub fn living(&self) -> &Living {
+        &self.living
     }
 
     /// Starts one child. Needs a tokio runtime. If the future is dropped, so is the child.
@@ -94,10 +107,10 @@ impl Spawner {
         let gone = || failed(io::Error::other("the spawner's thread is gone"));
         self.orders.send(Order::Start(Box::new(order))).map_err(|_| gone())?;
         let (process, ends) = started.await.map_err(|_| gone())??;
-        let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stderr)).map_err(failed)?;
+        let stderr = pipe::Receiver::from_owned_fd(ends.stderr).map_err(failed)?;
         let pipes = Pipes {
-            stdin: pipe::Sender::from_owned_fd(OwnedFd::from(ends.stdin)).map_err(failed)?,
-            stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(ends.stdout)).map_err(failed)?,
+            stdin: pipe::Sender::from_owned_fd(ends.stdin).map_err(failed)?,
+            stdout: pipe::Receiver::from_owned_fd(ends.stdout).map_err(failed)?,
             stderr: Stderr::new(stderr, server, process.pid(), count),
         };
         let end = EndWatch::new(process.pid()).map_err(failed)?;
@@ -130,7 +143,7 @@ fn keep_ended_children() -> io::Result<()> {
 
 /// The thread: starts what is ordered and buries what was left behind, until nobody can ask.
 fn serve(inbox: &mpsc::Receiver<Order>) {
-    let mut left_behind: Vec<Pid> = Vec::new();
+    let mut left_behind: Vec<(Pid, Counted)> = Vec::new();
     loop {
         let order = if left_behind.is_empty() {
             inbox.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -143,12 +156,12 @@ fn serve(inbox: &mpsc::Receiver<Order>) {
                 // Nobody waiting: the process in the unsent answer is dropped, and comes back here.
                 let _ = answer.send(fork(&command, &spawner));
             }
-            Ok(Order::Bury(pid)) => left_behind.push(pid),
+            Ok(Order::Bury(pid, counted)) => left_behind.push((pid, counted)),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) if left_behind.is_empty() => return,
             Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(BURY_INTERVAL),
         }
-        left_behind.retain(|&pid| !bury(pid));
+        left_behind.retain(|(pid, _)| !bury(*pid));
     }
 }
 
@@ -156,26 +169,8 @@ fn serve(inbox: &mpsc::Receiver<Order>) {
 fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnError> {
     let scope = spawner.scope.as_ref().filter(|_| command.scope);
     let preparation = Preparation::new(inherited_descriptor_limit(), scope.map(|ruleset| ruleset.descriptor()));
-    let mut program = std::process::Command::new(&command.program);
-    program
-        .args(&command.arguments)
-        .env_clear()
-        .envs(command.environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    if let Some(directory) = &command.directory {
-        program.current_dir(directory);
-    }
-    // SAFETY: `apply` runs where it asks to, makes async-signal-safe calls only and allocates nothing.
-    unsafe { program.pre_exec(move || preparation.apply()) };
-    let mut started = program.spawn().map_err(|error| SpawnError::diagnose(command, error))?;
-    let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw).expect("a process id is a positive i32");
-    let process = Process::new(pid, spawner.orders.clone());
-    let ends = Ends {
-        stdin: started.stdin.take().expect("stdin is piped"),
-        stdout: started.stdout.take().expect("stdout is piped"),
-        stderr: started.stderr.take().expect("stderr is piped"),
-    };
+    let oom = spawner.oom_kills.mark();
+    let (pid, ends) = launch(command, &preparation).map_err(|error| SpawnError::diagnose(command, error))?;
+    let process = Process::new(pid, spawner.living.one(), oom, spawner.orders.clone());
     Ok((process, ends))
 }

@@ -248,6 +248,23 @@ fn a_grandchild_that_holds_stdout_keeps_nothing_alive() {
     gateway.await_descendants(0);
 }
 
+/// F:A11: nor does one that left the group and goes on writing to it.
+#[test]
+fn a_grandchild_that_keeps_writing_keeps_nothing_alive() {
+    let mark = format!("chatter-{}", std::process::id());
+    let gateway = Gateway::start(&lone().option("--mark", &mark).toml());
+    let session = open(&gateway);
+    let mut listening = session.get();
+    session.call_text(1, "spawn", json!({ "kind": "chatter" }));
+    // It writes already, and it is not the child.
+    assert_eq!(listening.next_message()["method"], "notifications/message");
+    assert_gone(&session.call(2, "exit", json!({ "code": 0 })));
+    assert_ended(&session);
+    gateway.await_metric("sessions_closed_total", &[("reason", "child_gone")], |closed| closed == 1.0);
+    await_that("the grandchild's end", || Process::with_argument(&mark).is_empty().then_some(()));
+    gateway.await_descendants(0);
+}
+
 /// F:A12: children end with a gateway that is killed, even those that heed neither end of input nor TERM.
 #[test]
 fn children_end_with_a_killed_gateway() {

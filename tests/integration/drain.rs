@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::child::{Process, Server};
 use crate::client::Request;
 use crate::gateway::{Gateway, await_that};
-use crate::session::{Session, initialize};
+use crate::session::{Exchange, Session, initialize};
 
 fn ready(gateway: &Gateway) -> u16 {
     Request::get("/readyz").send(gateway.admin()).status()
@@ -59,6 +59,84 @@ fn a_call_that_outlasts_the_drain_is_cut() {
     assert_eq!(answer["error"]["data"]["reason"], "draining", "{answer}");
     assert_eq!(gateway.await_exit().code(), Some(1));
     gateway.await_event("drain_done", |event| event["calls_cut"] == 1);
+}
+
+/// F:F05, F:A08: the servers' children are stopped at the same time, not one server after the other.
+#[test]
+fn servers_stop_together() {
+    let stubborn = |name: &str| {
+        let script = "trap '' TERM; while :; do sleep 1000; done";
+        Server::of(name, "sh")
+            .arg("-c")
+            .arg(script)
+            .key("check_on_start = false\ntimeouts.close = \"1s\"\ntimeouts.term = \"1s\"")
+    };
+    let servers: String = ["a", "b", "c", "d", "e", "f", "g"].map(|name| stubborn(name).toml()).concat();
+    let mut gateway = Gateway::start(&format!("[drain]\nchildren = \"1m\"\n{servers}"));
+    let children = gateway.await_descendants(14);
+    let asked = Instant::now();
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.await_exit().code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(8), "it took {:?}", asked.elapsed());
+    assert!(!children.iter().any(Process::is_alive));
+}
+
+/// F:F05: a gateway that ends starts nothing any more, though a spare was due.
+#[test]
+fn no_child_is_started_at_the_end() {
+    let server = Server::of("fails", "false").key("check_on_start = false");
+    let mut gateway = Gateway::start(&format!("[drain]\nchildren = \"1m\"\n{}", server.toml()));
+    // The next one comes after a pause that doubled twice.
+    gateway.await_events("child_start", 3, |_| true);
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.await_exit().code(), Some(0));
+    let events = gateway.events();
+    let after = events.iter().skip_while(|event| event["event"] != "drain_start");
+    assert_eq!(after.filter(|event| event["event"] == "child_start").count(), 0);
+}
+
+/// F:F05: a session that waits for its process when the drain begins is refused there and then, though a
+/// process comes free later.
+#[test]
+fn a_session_that_waits_for_a_process_is_refused() {
+    let server = Server::fake("fake").key("check_on_start = false\npool = { max_size = 1, wait = \"1m\" }");
+    let mut gateway = Gateway::start(&format!("[drain]\ncalls = \"1m\"\n{}", server.toml()));
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    let gate = json!({ "gate": "g" });
+    let held = session.send_call(1, "hold", gate.clone());
+    session.call(2, "await_held", gate);
+    let late = Request::post("/fake/mcp", initialize("2025-11-25", json!({})).to_string());
+    let late = Exchange::send(gateway.address(), &late);
+    gateway.await_metric("pool_waiters", &[], |waiters| waiters == 1.0);
+    gateway.signal(Signal::INT);
+    let refused = late.finish();
+    assert_eq!(refused.head.status, 503, "{refused:?}");
+    assert!(refused.head.header("retry-after").is_some(), "{refused:?}");
+    assert_eq!(gateway.descendants().len(), 1, "the call goes on");
+    gateway.await_descendants(1)[0].kill();
+    assert_eq!(held.finish().message()["error"]["data"]["reason"], "child_gone");
+    assert_eq!(gateway.await_exit().code(), Some(0));
+}
+
+/// F:F05, F:A08: what outlasts `drain.children` is dead when the gateway is, the whole group.
+#[test]
+fn nothing_outlives_the_gateway() {
+    let script = "trap '' TERM; sh -c \"trap '' TERM; while :; do sleep 1000; done\" & while :; do sleep 1000; done";
+    let stubborn = |name: &str| {
+        Server::of(name, "sh")
+            .arg("-c")
+            .arg(script)
+            .key("check_on_start = false\ntimeouts.close = \"1h\"\npool.min_idle = 3")
+    };
+    let servers: String = ["a", "b", "c", "d"].map(|name| stubborn(name).toml()).concat();
+    let mut gateway = Gateway::start(&format!("[drain]\nchildren = \"200ms\"\n{servers}"));
+    let family = gateway.await_descendants(48);
+    assert_eq!(family.iter().filter(|process| process.group == process.id).count(), 12);
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.await_exit().code(), Some(0));
+    let leader = |process: &&Process| process.group == process.id;
+    assert!(!family.iter().filter(leader).any(Process::is_alive), "{family:#?}");
+    await_that("the end of every family", || (!family.iter().any(Process::is_alive)).then_some(()));
 }
 
 /// C:B33, F:F06, F:A08: a second signal ends everything within two seconds, also what ignores signals.

@@ -72,7 +72,8 @@ exit, signal           {"code"} {"signal"}: ends in the middle of the call
 close                  {"fd": 1}: closes stdin or stdout and lives on, without an answer
 stop_reading           {"until": PATH}: reads no more, for ever or until that named pipe opens; answers
 spawn                  {"kind", "seconds": 3600}: a grandchild: group, stdout (holds stdout), setsid, term
-                       (ignores TERM), exit (group and stdout, then the child exits); answers its pid
+                       (ignores TERM), exit (group and stdout, then the child exits), chatter (setsid, and
+                       writes log messages to stdout without end); answers its pid
 stderr                 {"bytes", "newline": true, "text"}: writes so much, or text, to stderr first
 dump                   {"pid": own}: env, argv, cwd, descriptors, ids, signals, limits, and /proc of that pid
 consume                {"kind": memory|cpu|files|processes, "amount"}: takes so much, then answers

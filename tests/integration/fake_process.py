@@ -42,23 +42,27 @@ def stop_reading(call):
 
 
 def spawn_grandchild(kind, seconds=3600):
-    code = "import signal,time;"
+    code = "import os,signal,time\n"
     if kind == "term":
-        code += "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        code += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    if kind == "chatter":
+        # Ends when nobody reads any more: to Python a broken pipe is an error.
+        line = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"on"}}\n'
+        code += f"while True: os.write(1, {line!r}); time.sleep(0.002)\n"
     words = [sys.executable, "-I", "-S", "-c", f"{code}time.sleep({seconds})", option("mark", "grandchild")]
     pid = os.fork()
     if pid == 0:
-        if kind == "setsid":
+        if kind in ("setsid", "chatter"):
             os.setsid()
             if os.fork():
                 os._exit(0)
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
-        if kind not in ("stdout", "exit"):
+        if kind not in ("stdout", "exit", "chatter"):
             os.dup2(null, 1)
         os.dup2(null, 2)
         os.execv(words[0], words)
-    if kind == "setsid":
+    if kind in ("setsid", "chatter"):
         os.waitpid(pid, 0)
     return pid
 

@@ -128,6 +128,19 @@ fn a_freed_slot_goes_to_who_waits() {
     gateway.await_descendants(2);
 }
 
+/// DESIGN "Modes": the pause before a spare is tried again takes no slot from a client.
+#[test]
+fn a_spare_that_pauses_takes_no_slot() {
+    let directory = Directory::new();
+    let flag = directory.path().join("works");
+    let server = only_if(&flag).key("check_on_start = false\npool = { max_size = 1, min_idle = 1, wait = \"100ms\" }");
+    let gateway = Gateway::start(&server.toml());
+    // From here on the pause is longer than the client waits.
+    gateway.await_events("child_exit", 3, |exit| exit["reason"] == "exit");
+    fs::write(&flag, "").unwrap();
+    assert_eq!(open(&gateway).call(1, "echo", json!({ "a": 1 }))["result"]["structuredContent"]["a"], 1);
+}
+
 /// F:A02: five starts that end before the handshake open the breaker; then the answer comes at once
 /// and nothing is forked; it tries again by itself, and closes with the first that works.
 #[test]

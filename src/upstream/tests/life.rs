@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::{Lines, PATIENCE, Spawner, command, ended, eventually, is_gone, is_reaped, output, shell, start};
 use crate::upstream::Ending;
+use crate::upstream::oom_kills::OomKills;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_go_in_and_come_out() {
@@ -75,6 +77,25 @@ async fn a_dead_child_is_seen_though_an_escaped_grandchild_holds_its_pipes() {
     assert!(!is_gone(grandchild), "it escaped; otherwise this shows nothing");
     // SAFETY: sends a signal to a process this test started and has just seen alive.
     unsafe { libc::kill(grandchild, libc::SIGKILL) };
+}
+
+/// The kernel counts whom it kills for want of memory before it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_for_want_of_memory_is_told_from_other_kills() {
+    let count = std::env::temp_dir().join(format!("gangway-oom-count-{}", std::process::id()));
+    std::fs::write(&count, "oom_kill 3\n").expect("a file");
+    let spawner = Spawner::start_with(OomKills::counted_in(Some(count.clone()))).expect("a thread");
+    let counts = format!("echo oom_kill 4 >{}; kill -9 $$", count.display());
+    for (script, out_of_memory) in [("kill -9 $$", false), (&counts, true), ("kill -9 $$", false), ("exit 9", false)] {
+        let ending = ended(&spawner.spawn(shell(script)).await.expect("a child")).await.ending;
+        assert_eq!(ending == Ending::OutOfMemory, out_of_memory, "{script}: {ending:?}");
+    }
+    let counts = format!("trap '' TERM; echo oom_kill 5 >{}; echo here; while :; do sleep 1000; done", count.display());
+    let mut child = spawner.spawn(shell(&counts)).await.expect("a child");
+    assert_eq!(Lines::of(&mut child).next().await.as_deref(), Some("here"));
+    let report = child.stop(Duration::ZERO, Duration::ZERO).await;
+    assert_eq!(report.exit.map(|exit| exit.ending), Some(Ending::Signal { number: libc::SIGKILL, core: false }));
+    std::fs::remove_file(&count).expect("it is ours");
 }
 
 /// F:B11: nobody reads the log of such a child, and it must neither block nor cost memory.

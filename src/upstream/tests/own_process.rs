@@ -30,6 +30,7 @@ async fn role_churn() {
     let before = descriptors();
     let mut seen = BTreeSet::new();
     for round in 0..20 {
+        assert!(spawner.spawn(command("/no/such", &[])).await.is_err());
         let mut running = Vec::new();
         for _ in 0..10 {
             running.push(spawner.spawn(command("true", &[])).await.expect("a child"));

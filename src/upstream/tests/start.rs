@@ -60,6 +60,50 @@ async fn the_program_is_looked_up_in_the_childs_path() {
     assert_eq!(output(command).await, "found\n");
 }
 
+/// execvp(3): what cannot be executed is passed over, and a file without a first line to say is a shell's.
+#[tokio::test]
+async fn the_first_that_can_be_run_is() {
+    let directories = ["first", "second", "third"].map(|name| Directory::new(&format!("order-{name}")));
+    directories[0].file("tool", "#!/bin/sh\necho first\n", 0o644);
+    directories[1].file("tool", "echo second \"$@\"\n", 0o755);
+    directories[2].file("tool", "#!/bin/sh\necho third\n", 0o755);
+    let mut path: Vec<PathBuf> = directories.iter().map(|directory| directory.0.clone()).collect();
+    path.insert(0, PathBuf::from("/no/such"));
+    path.insert(1, PathBuf::from("/bin/sh"));
+    let mut tool = command("tool", &["a b", "c"]);
+    tool.environment = vec![("PATH".into(), std::env::join_paths(path).expect("no colon"))];
+    assert_eq!(output(tool).await, "second a b c\n");
+
+    let mut tool = command("tool", &[]);
+    tool.environment = vec![("PATH".into(), directories[0].0.clone().into())];
+    let expected = SpawnFailure::NotExecutable(directories[0].0.join("tool"));
+    assert_eq!(*failure(tool).await.failure(), expected);
+}
+
+/// After a fork each page that is written to costs a fault, for a child of a moment.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_start_leaves_the_gateways_memory_alone() {
+    const PAGE_BYTES: usize = 4096;
+    let faults = || {
+        // SAFETY: the struct is a live local, for which zero is a valid value.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage.ru_minflt
+        }
+    };
+    let mut memory = vec![0_u8; 32 << 20];
+    let mut touch = |value| memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = value);
+    touch(1);
+    assert!(ended(&start(command("true", &[])).await).await.ending.success());
+    let before = faults();
+    touch(2);
+    let taken = faults() - before;
+    assert!(taken < 1000, "{taken} faults");
+    assert_eq!(memory[0], 2);
+}
+
 #[tokio::test]
 async fn the_directory_is_set() {
     let mut command = command("pwd", &[]);
