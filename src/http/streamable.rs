@@ -20,13 +20,13 @@ use crate::exchange::registry::NoSeat;
 use crate::exchange::session::{NoStream, Session};
 use crate::exchange::stream::{Reader, Stream};
 use crate::http::accept::{Wants, accepted, check_json_body};
+use crate::http::batch::Batch;
 use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
 use crate::http::read::{Read, read};
 use crate::http::refusal::Refused;
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
-use crate::mcp::payload::Payload;
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::server::{Opening, Server, Unopened};
@@ -36,9 +36,6 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-/// Messages of one batch.
-const MOST_IN_BATCH: usize = 100;
 
 /// A refusal, with the id of the request it answers where that was read.
 pub(super) type Refusal = (Refused, Option<Vec<u8>>);
@@ -206,32 +203,15 @@ impl Streamable<'_> {
         accepted_response()
     }
 
-    /// Several messages in one body, which only 2025-03-26 knew (base protocol, Batching).
     async fn batch(&self, session: &Arc<Session>, text: &Bytes, form: Form) -> Result<Response<Body>, Refused> {
-        if !session.revision().is_some_and(Revision::has_batches) {
-            return Err(Refused::Invalid("The body must be one message"));
-        }
-        let Batch { good, faults } = Batch::read(text)?;
-        let requests = good.iter().filter(|message| message.kind() == Kind::Request).count();
-        let owed = requests + faults.len();
+        let batch = Batch::read(session, text)?;
+        let owed = batch.answers_owed();
         let (post, head) = Post::new(form, owed, true, false);
         let lost = LostUnlessAnswered::new(&post);
         if form != Form::Json && owed > 0 {
             session.promote(&post);
         }
-        for message in &good {
-            match message.kind() {
-                Kind::Request => {
-                    // After what stands before it, which may be `initialized` itself.
-                    session.confirmed_for(message).await;
-                    self.submit(session, message, &post);
-                }
-                _ => drop(self.accept(session, message)),
-            }
-        }
-        for fault in faults {
-            session.deliver_to(&post, fault);
-        }
+        self.submit_all(session, batch, &post).await;
         if owed == 0 {
             return Ok(accepted_response());
         }
@@ -242,6 +222,23 @@ impl Streamable<'_> {
             Some(Head::Json(replies)) => json_response(array(replies)),
             head => self.respond(head, false),
         })
+    }
+
+    /// Sends every message of a batch on its way, in its order.
+    pub(super) async fn submit_all(&self, session: &Arc<Session>, batch: Batch, post: &Arc<Post>) {
+        for message in &batch.good {
+            match message.kind() {
+                Kind::Request => {
+                    // After what stands before it, which may be `initialized` itself.
+                    session.confirmed_for(message).await;
+                    self.submit(session, message, post);
+                }
+                _ => drop(self.accept(session, message)),
+            }
+        }
+        for fault in batch.faults {
+            session.deliver_to(post, fault);
+        }
     }
 
     /// Opens the standalone stream, or continues one.
@@ -317,48 +314,6 @@ pub(super) fn stream_response(events: EventStream) -> Response<Body> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
-}
-
-/// The messages of a batch, and an answer for each element that is none.
-struct Batch {
-    good: Vec<Message>,
-    faults: Vec<Reply>,
-}
-
-impl Batch {
-    fn read(text: &Bytes) -> Result<Batch, Refused> {
-        let parts = Message::parse_batch(text, Author::Client).map_err(|_| Refused::Parse)?;
-        if parts.is_empty() || parts.len() > MOST_IN_BATCH {
-            return Err(Refused::Invalid("A batch holds 1 to 100 messages"));
-        }
-        let mut batch = Batch { good: Vec::new(), faults: Vec::new() };
-        for part in parts {
-            match part {
-                Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
-                    return Err(Refused::Invalid("initialize must not be part of a batch"));
-                }
-                Ok(message) => batch.good.push(message),
-                Err(fault) => {
-                    let (refused, id) = refusal_of(&fault);
-                    batch.faults.push(Reply::refused(Payload::whole(refused.error(id.as_deref()))));
-                }
-            }
-        }
-        batch.check_forms()?;
-        Ok(batch)
-    }
-
-    /// Requests and notifications, or answers; each request under its own id.
-    fn check_forms(&self) -> Result<(), Refused> {
-        let answers = self.good.iter().filter(|message| matches!(message.kind(), Kind::Result | Kind::Error)).count();
-        if answers > 0 && answers < self.good.len() + self.faults.len() {
-            return Err(Refused::Invalid("A batch holds requests and notifications, or responses"));
-        }
-        let ids: Vec<_> =
-            self.good.iter().filter(|message| message.kind() == Kind::Request).filter_map(Message::id).collect();
-        let repeated = ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));
-        if repeated { Err(Refused::Invalid("An id stands twice in the batch")) } else { Ok(()) }
-    }
 }
 
 /// Marks a POST as lost when its connection goes before its head.
