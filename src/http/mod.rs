@@ -2,7 +2,7 @@
 
 pub mod accept;
 mod admin;
-pub mod batch;
+mod batch;
 mod body;
 pub mod cors;
 mod door;
