@@ -21,7 +21,10 @@ pub enum Cause {
     /// The memory budget is spent.
     Memory,
     /// The gateway is draining.
-    Draining,
+    Draining {
+        /// Whether the child may have seen the call: its time to end was over.
+        sent: bool,
+    },
     /// The child is gone.
     ChildGone {
         /// Whether it may have seen the call.
@@ -57,7 +60,10 @@ impl Cause {
         match self {
             Cause::Full | Cause::Busy => words(503, "busy", "no", "The server is busy; try again.", Some(SOON)),
             Cause::Memory => words(503, Refusal::Memory.as_str(), "no", SHORT_OF_MEMORY, Some(LATER)),
-            Cause::Draining => words(503, Refusal::Draining.as_str(), "no", STOPPING, Some(SOON)),
+            Cause::Draining { sent: false } => words(503, Refusal::Draining.as_str(), "no", STOPPING, Some(SOON)),
+            Cause::Draining { sent: true } => {
+                words(503, Refusal::Draining.as_str(), "maybe", "The gateway shut down during the call.", None)
+            }
             Cause::ChildGone { sent: false } => words(502, "child_gone", "no", "The server ended.", None),
             Cause::ChildGone { sent: true } => {
                 words(502, "child_gone", "maybe", "The server ended during the call.", None)
@@ -85,11 +91,11 @@ impl Cause {
 
     fn outcome(self) -> Outcome {
         match self {
-            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining => Outcome::Refused,
+            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining { sent: false } => Outcome::Refused,
             Cause::ChildGone { .. } => Outcome::ChildGone,
             Cause::Timeout => Outcome::Timeout,
             Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
-            Cause::Cancelled | Cause::SessionEnded => Outcome::Cancelled,
+            Cause::Cancelled | Cause::SessionEnded | Cause::Draining { sent: true } => Outcome::Cancelled,
         }
     }
 
@@ -100,7 +106,7 @@ impl Cause {
             Cause::Full => Some(Refusal::QueueFull),
             Cause::Busy => Some(Refusal::Overload),
             Cause::Memory => Some(Refusal::Memory),
-            Cause::Draining => Some(Refusal::Draining),
+            Cause::Draining { sent: false } => Some(Refusal::Draining),
             _ => None,
         }
     }
@@ -133,7 +139,8 @@ mod tests {
             Cause::Full,
             Cause::Busy,
             Cause::Memory,
-            Cause::Draining,
+            Cause::Draining { sent: false },
+            Cause::Draining { sent: true },
             Cause::ChildGone { sent: false },
             Cause::ChildGone { sent: true },
             Cause::Timeout,

@@ -443,7 +443,7 @@ impl Session {
         };
         let cause = match why {
             SessionEnd::ChildGone => Cause::ChildGone { sent: true },
-            SessionEnd::Drain => Cause::Draining,
+            SessionEnd::Drain => Cause::Draining { sent: true },
             _ => Cause::SessionEnded,
         };
         for (number, call) in calls {

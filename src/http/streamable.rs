@@ -154,7 +154,7 @@ impl Streamable<'_> {
         let account = |permit| Account::new(message, self.peer, self.arrived, permit);
         let budget = &self.door.bounds.budget;
         let refused = if self.server.is_draining() {
-            Cause::Draining
+            Cause::Draining { sent: false }
         } else if budget.used() >= budget.limit() {
             Cause::Memory
         } else {

@@ -40,7 +40,9 @@ fn a_drain_goes_in_order() {
     });
     assert!(refused.header("retry-after").is_some());
     assert_eq!(refused.json()["id"], "initialize", "{}", refused.text());
-    assert_eq!(session.call(3, "echo", json!({ "text": "a" }))["error"]["data"]["reason"], "draining");
+    let declined = session.call(3, "echo", json!({ "text": "a" }));
+    let data = json!({ "gateway": true, "reason": "draining", "executed": "no", "retry_after_ms": 1000 });
+    assert_eq!(declined["error"]["data"], data, "{declined}");
     assert_eq!(running.await_message(|message| message["id"] == 1)["result"]["isError"], json!(null));
     assert_eq!(gateway.await_exit().code(), Some(0));
     assert!(!children.iter().any(Process::is_alive));
@@ -56,7 +58,8 @@ fn a_call_that_outlasts_the_drain_is_cut() {
     running.next_event();
     gateway.signal(Signal::TERM);
     let answer = running.await_message(|message| message["id"] == 1);
-    assert_eq!(answer["error"]["data"]["reason"], "draining", "{answer}");
+    let data = json!({ "gateway": true, "reason": "draining", "executed": "maybe" });
+    assert_eq!(answer["error"]["data"], data, "the tool was running: {answer}");
     assert_eq!(gateway.await_exit().code(), Some(1));
     gateway.await_event("drain_done", |event| event["calls_cut"] == 1);
 }
