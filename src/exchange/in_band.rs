@@ -121,7 +121,7 @@ impl Cause {
             payload: Payload::whole(error.to_json(Some(id.raw()))),
             outcome: self.outcome(),
             rpc_code: Some(code.into()),
-            trouble: Some(Trouble { status, reason, always: false }),
+            trouble: Some(Trouble { status, reason, retry_after, always: false }),
             permit: None,
         }
     }

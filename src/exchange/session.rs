@@ -16,6 +16,7 @@ use crate::exchange::ask::{Ask, Asks};
 use crate::exchange::call::Call;
 use crate::exchange::child_side::Quiet;
 use crate::exchange::congestion::Congestion;
+use crate::exchange::gateway_error::SOON;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Post, Reply};
@@ -292,6 +293,7 @@ impl Session {
             // client would wait for).
             trouble.always = true;
             trouble.status = 503;
+            trouble.retry_after.get_or_insert(SOON);
         }
         call.account.answered(&mut reply);
         let delivered = call.post.answer(reply, || self.open_stream());

@@ -237,8 +237,7 @@ impl Refused {
     /// The answer; for `id` see [`GatewayError::to_json`].
     #[must_use]
     pub fn into_response(self, id: Option<&[u8]>) -> Response<Body> {
-        let retry_after = self.retry_after();
-        let mut response = error_response(self.status(), self.error(id), retry_after);
+        let mut response = error_response(self.status(), self.error(id), self.retry_after());
         let headers = response.headers_mut();
         if self.closes() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -270,18 +269,22 @@ impl Refused {
 }
 
 /// An answer that carries a JSON-RPC error.
-fn error_response(status: StatusCode, error: Bytes, retry_after: Option<Duration>) -> Response<Body> {
+fn error_response(status: StatusCode, error: Bytes, pause: Option<Duration>) -> Response<Body> {
     let mut response = Response::new(Body::from(error));
     *response.status_mut() = status;
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(pause) = retry_after {
-        // Whole seconds (RFC 9110 section 10.2.3), never rounded down to "at once".
-        let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    if let Some(pause) = pause {
+        headers.insert(RETRY_AFTER, retry_after(pause));
     }
     response
+}
+
+/// `Retry-After`: whole seconds (RFC 9110 section 10.2.3), never rounded down to "at once".
+pub(super) fn retry_after(pause: Duration) -> HeaderValue {
+    let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
+    HeaderValue::from(seconds.max(1))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
 use crate::http::read::{Read, read};
-use crate::http::refusal::Refused;
+use crate::http::refusal::{Refused, retry_after};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
@@ -292,8 +292,8 @@ impl Streamable<'_> {
         let mut response = json_response(Body::answer(reply.payload.into_pieces(), reply.permit));
         if let Some(trouble) = trouble {
             *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
-            if matches!(trouble.status, 429 | 503) {
-                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            if let Some(pause) = trouble.retry_after {
+                response.headers_mut().insert(RETRY_AFTER, retry_after(pause));
             }
         }
         response
