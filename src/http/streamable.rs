@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -40,6 +41,9 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 /// A refusal, with the id of the request it answers where that was read.
 pub(super) type Refusal = (Refused, Option<Vec<u8>>);
 
+/// A message, and the body whose part of the budget it takes up.
+type Posted = (Message, Read);
+
 /// One request at an endpoint, its caller known.
 pub(super) struct Streamable<'a> {
     pub(super) door: &'a Door,
@@ -51,41 +55,45 @@ pub(super) struct Streamable<'a> {
 }
 
 impl Streamable<'_> {
-    /// Takes what a client sends.
+    /// Takes what a client sends. Nothing of head and body is kept while the child is waited for.
     pub(super) async fn post(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         check_json_body(request.headers()).map_err(bare)?;
         let form = form_of(request.headers()).map_err(bare)?;
-        let (head, body) = request.into_parts();
-        let read = read(body, &self.door.bounds).await.map_err(bare)?;
-        match Message::parse(read.bytes.clone(), Author::Client) {
+        let (Parts { headers, .. }, body) = request.into_parts();
+        let body = read(body, &self.door.bounds).await.map_err(bare)?;
+        match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
-                self.initialize(&head.headers, &message, form).await.map_err(|refused| with_id(refused, &message))
+                let id = message.id().map(|id| id.raw().to_vec());
+                self.initialize(headers, (message, body), form).await.map_err(|refused| (refused, id))
             }
             Ok(message) => {
-                let session = self.session(&head.headers).map_err(|refused| with_id(refused, &message))?;
-                drop(head);
+                let session = self.session(&headers).map_err(|refused| with_id(refused, &message))?;
+                drop(headers);
                 match message.kind() {
-                    Kind::Request => Ok(self.call(&session, (message, read), form).await),
+                    Kind::Request => Ok(self.call(&session, (message, body), form).await),
                     _ => Ok(self.accept(&session, &message)),
                 }
             }
             Err(Fault { kind: FaultKind::Array, .. }) => {
-                let session = self.session(&head.headers).map_err(bare)?;
-                self.batch(&session, &read.bytes, form).await.map_err(bare)
+                let session = self.session(&headers).map_err(bare)?;
+                drop(headers);
+                self.batch(&session, body, form).await.map_err(bare)
             }
             Err(fault) => Err(refusal_of(&fault)),
         }
     }
 
-    async fn initialize(&self, headers: &HeaderMap, message: &Message, form: Form) -> Result<Response<Body>, Refused> {
+    async fn initialize(&self, headers: HeaderMap, message: Posted, form: Form) -> Result<Response<Body>, Refused> {
         if headers.contains_key(SESSION_ID) {
-            self.session(headers)?;
+            self.session(&headers)?;
             return Err(Refused::Invalid("This session is initialized already"));
         }
+        drop(headers);
         let (post, head) = Post::new(form, 1, false, false);
         let lost = LostUnlessAnswered::new(&post);
-        let session = self.open(message, &post, None).await?;
+        let session = self.open(&message.0, &post, None).await?;
+        drop(message);
         let head = self.head(&session, &post, head, form).await;
         lost.answered();
         let mut response = self.respond(head, false);
@@ -131,8 +139,8 @@ impl Streamable<'_> {
         }
     }
 
-    async fn call(&self, session: &Arc<Session>, request: (Message, Read), form: Form) -> Response<Body> {
-        session.confirmed_for(&request.0).await;
+    async fn call(&self, session: &Arc<Session>, message: Posted, form: Form) -> Response<Body> {
+        session.confirmed_for(&message.0).await;
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let lost = LostUnlessAnswered::new(&post);
@@ -140,10 +148,10 @@ impl Streamable<'_> {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
         }
-        self.submit(session, &request.0, &post);
+        self.submit(session, &message.0, &post);
         // While the answer is awaited nothing of the request is kept: the connection reads on into the buffer it came
         // in, or has to take another.
-        drop(request);
+        drop(message);
         let head = self.head(session, &post, head, form).await;
         lost.answered();
         self.respond(head, primed)
@@ -203,8 +211,8 @@ impl Streamable<'_> {
         accepted_response()
     }
 
-    async fn batch(&self, session: &Arc<Session>, text: &Bytes, form: Form) -> Result<Response<Body>, Refused> {
-        let batch = Batch::read(session, text)?;
+    async fn batch(&self, session: &Arc<Session>, body: Read, form: Form) -> Result<Response<Body>, Refused> {
+        let batch = Batch::read(session, &body.bytes)?;
         let owed = batch.answers_owed();
         let (post, head) = Post::new(form, owed, true, false);
         let lost = LostUnlessAnswered::new(&post);
@@ -212,6 +220,7 @@ impl Streamable<'_> {
             session.promote(&post);
         }
         self.submit_all(session, batch, &post).await;
+        drop(body);
         if owed == 0 {
             return Ok(accepted_response());
         }
