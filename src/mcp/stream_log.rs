@@ -151,7 +151,7 @@ fn put_id(out: &mut BytesMut, nonce: Nonce, position: u64) {
     out.put_u8(b'\n');
 }
 
-/// Above this an event keeps its message's own bytes instead of a copy.
+/// Above this an event's message is a piece of its own, and not copied into a block.
 const COPY_BELOW: usize = 16 * 1024;
 
 /// How the events of a stream are written.
@@ -275,7 +275,9 @@ impl StreamLog {
         }
         let mut head = BytesMut::with_capacity(FRAMING_BYTES);
         put_head(&mut head, self.framing, self.nonce, self.next);
-        self.keep(kind, Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n")));
+        self.keep(kind, Payload::kept_between(head.freeze(), message, Bytes::from_static(b"
+
+")));
     }
 
     /// Appends an event whose message is spliced on the way.
