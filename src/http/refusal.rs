@@ -62,6 +62,8 @@ pub enum Refused {
     EventId,
     /// Nothing, or nothing valid, was presented; the value of `WWW-Authenticate`.
     Unauthenticated(HeaderValue),
+    /// The admin listener, off this machine, without `admin.token`.
+    AdminToken,
     /// The caller has `sessions.max_per_principal` sessions.
     PrincipalSessions,
     /// There are `sessions.max` sessions and none can make room.
@@ -95,7 +97,7 @@ impl Refused {
             | Refused::Invalid(_)
             | Refused::SessionMissing
             | Refused::EventId => StatusCode::BAD_REQUEST,
-            Refused::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Refused::Unauthenticated(_) | Refused::AdminToken => StatusCode::UNAUTHORIZED,
             Refused::HostForbidden | Refused::OriginForbidden => StatusCode::FORBIDDEN,
             Refused::NotFound | Refused::SessionUnknown => StatusCode::NOT_FOUND,
             Refused::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -148,7 +150,8 @@ impl Refused {
             Refused::SessionMissing => "Everything but initialize needs an Mcp-Session-Id header",
             Refused::SessionUnknown => "There is no such session: start again with initialize",
             Refused::EventId => "This Last-Event-ID cannot be resumed from",
-            Refused::Unauthenticated(_) => "A valid API key is needed",
+            Refused::Unauthenticated(_) => "A valid API key is needed: Authorization: Bearer KEY",
+            Refused::AdminToken => "The operator's token is needed: Authorization: Bearer TOKEN",
             Refused::PrincipalSessions => "This caller has too many sessions open",
             Refused::PrincipalRequests => "This caller has too many requests waiting",
             Refused::Sessions => "Too many sessions are open",
@@ -177,7 +180,7 @@ impl Refused {
             Refused::NotAcceptable | Refused::MediaType | Refused::Encoded => Refusal::MediaType,
             Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
-            Refused::Unauthenticated(_) => Refusal::Unauthenticated,
+            Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
             Refused::PoolFull => Refusal::PoolFull,
             Refused::Breaker(_) => Refusal::Breaker,
@@ -195,6 +198,7 @@ impl Refused {
             Refused::HostForbidden => "listen.allowed_hosts",
             Refused::OriginForbidden => "listen.allowed_origins",
             Refused::TooManyFields => "limits.header_fields",
+            Refused::AdminToken => "admin.token",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
             Refused::PrincipalSessions => "sessions.max_per_principal",
@@ -248,6 +252,9 @@ impl Refused {
             }
             Refused::Unauthenticated(challenge) => {
                 headers.insert(WWW_AUTHENTICATE, challenge);
+            }
+            Refused::AdminToken => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             _ => {}
         }
@@ -329,6 +336,7 @@ mod tests {
             Refused::SessionUnknown,
             Refused::EventId,
             Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
+            Refused::AdminToken,
             Refused::PrincipalSessions,
             Refused::Sessions,
             Refused::PoolFull,
