@@ -27,15 +27,17 @@ pub(super) fn new(name: &str) -> ExitCode {
 /// The key on a line of its own, then what to paste.
 fn announcement(name: &str, key: &NewKey) -> String {
     let bare = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let hash = key.hash_text();
     let header = if bare { name.to_owned() } else { format!("\"{name}\"") };
     format!(
         "{}\n\n\
          # The key above is shown this once. A client sends it as \"Authorization: Bearer KEY\".\n\
          # The configuration gets its hash, with methods = [\"api_key\"] in [auth]:\n\
          [auth.keys.{header}]\n\
-         hash = \"{}\"\n",
+         hash = \"{hash}\"\n\
+         # Where auth.keys_file is used, a line of that file does the same:\n\
+         # {name} {hash}\n",
         key.reveal(),
-        key.hash_text(),
     )
 }
 
@@ -57,6 +59,8 @@ mod tests {
             assert_eq!(shown, key.reveal());
             let loaded = parse(table, "pasted", Path::new("/"), &|_| None).expect("it is a configuration");
             assert_eq!(loaded.config.auth.keys[name].hash, key.hash());
+            let line = table.lines().last().and_then(|line| line.strip_prefix("# ")).expect("a line");
+            assert_eq!(line, format!("{name} {}", key.hash_text()), "as docs/configuration.md has it");
         }
     }
 }

@@ -16,28 +16,36 @@ use super::section::Section;
 pub(super) struct Said {
     /// `methods`; empty where nothing is said.
     pub(super) methods: Vec<Method>,
+    /// Something unusable stands there: that is a problem of its own, and says nothing about doors.
+    pub(super) methods_refused: bool,
     /// Where `methods` stands, or would.
     pub(super) place: Option<Place>,
     pub(super) auth: Auth,
-    /// Where each key of the file that names servers stands.
+    /// Some key is configured, be it one that cannot be used.
+    pub(super) has_keys: bool,
+    /// Where the servers stand that a key of the file names.
     pub(super) openings: Vec<(Place, Vec<String>)>,
 }
 
 /// Reads `[auth]`.
 pub(super) fn read(mut section: Section<'_>) -> Said {
     let place = section.place("methods");
-    let methods = methods(&mut section).unwrap_or_default();
+    let was_said = section.has("methods");
+    let methods = methods(&mut section);
+    let methods_refused = was_said && methods.is_none();
     let base = section.report.base;
     let keys_file = section.parsed("keys_file", "", |path| Ok(base.join(path)));
-    let said = keys::read(&mut section);
+    let (said, is_any) = keys::read(&mut section);
+    let has_keys = is_any || keys_file.is_some();
     let openings = said
         .values()
-        .filter_map(|said| said.key.servers.clone().map(|servers| (said.place.clone(), servers)))
+        .filter_map(|said| said.key.servers.clone().map(|servers| (said.servers_place.clone(), servers)))
         .collect();
     let filed = keys_file.as_deref().map(|path| read_keys_file(section.report, path)).unwrap_or_default();
     let names = filed.keys().cloned().collect();
     let keys = keys::join(section.report, said, filed);
-    Said { methods, place, auth: Auth { keys, keys_file, filed: names }, openings }
+    let auth = Auth { keys, keys_file, filed: names };
+    Said { methods: methods.unwrap_or_default(), methods_refused, place, auth, has_keys, openings }
 }
 
 fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {

@@ -62,8 +62,8 @@ pub(super) fn whole(value: &Value, least: u32) -> Result<u32, Refused> {
     };
     match u32::try_from(*integer) {
         Ok(count) if count >= least => Ok(count),
-        Ok(_) => Err(Refused::new(format!("must be at least {least}"), "")),
-        Err(_) if *integer < 0 => Err(Refused::new("cannot be negative", "")),
+        Ok(_) => Err(Refused::new(format!("must be at least {least}"), "write a larger number")),
+        Err(_) if *integer < 0 => Err(Refused::new("cannot be negative", format!("write at least {least}"))),
         Err(_) => Err(Refused::new("is too large", format!("write at most {}", u32::MAX))),
     }
 }
@@ -73,13 +73,17 @@ pub(super) fn bytes(value: &Value, least: u64) -> Result<u64, Refused> {
     let bytes = match value {
         Value::Integer(integer) => unit::size(&integer.to_string())?,
         Value::Text(text) if text.meaning == "off" => {
-            return Err(Refused::new("cannot be switched off", format!("write at least {least} bytes")));
+            return Err(Refused::new(
+                "cannot be switched off",
+                format!("write at least \"{}\"", unit::shown_size(least)),
+            ));
         }
         Value::Text(text) => unit::size(&text.meaning)?,
         other => return Err(mismatch(other, "write a size such as \"8MiB\"")),
     };
     if bytes < least {
-        return Err(Refused::new(format!("must be at least {least} bytes"), "memory is bounded, but not that tightly"));
+        let least = unit::shown_size(least);
+        return Err(Refused::new(format!("must be at least {least}"), format!("write \"{least}\" or more")));
     }
     Ok(bytes)
 }

@@ -102,7 +102,12 @@ pub(super) fn parse(
 ) -> Result<Table, Problem> {
     let document = DeTable::parse(text).map_err(|error| {
         let message = error.message().replace('\n', ", ");
-        Problem::at(file, text, &error.span().unwrap_or(0..0), message, "this is not TOML; nothing below it was read")
+        let remedy = if text.trim_start().starts_with('{') {
+            "this is JSON: write TOML, each server as a table [servers.NAME] with its command and args"
+        } else {
+            "this is not TOML; nothing below it was read"
+        };
+        Problem::at(file, text, &error.span().unwrap_or(0..0), message, remedy)
     })?;
     Ok(Reader { file, text, sources, problems }.table(document.into_inner()))
 }

@@ -50,12 +50,15 @@ impl Doors<'_> {
     }
 
     fn has_keys(&self) -> bool {
-        !self.auth.auth.keys.is_empty() || self.auth.auth.keys_file.is_some()
+        self.auth.has_keys
     }
 
     /// The methods of a server that has none of its own. Saying nothing lets everybody in only where "everybody" is
     /// this machine and no key shows that something else was meant.
     fn inherited(&self) -> Option<Vec<Method>> {
+        if self.auth.methods_refused {
+            return None;
+        }
         if !self.auth.methods.is_empty() {
             return Some(self.auth.methods.clone());
         }
@@ -97,7 +100,12 @@ impl Doors<'_> {
         for (place, opened) in &self.auth.openings {
             for name in opened.iter().filter(|name| !servers.contains_key(name.as_str())) {
                 let near = suggest::nearest(name, servers.keys().map(AsRef::as_ref));
-                let remedy = near.map_or_else(String::new, |near| format!("did you mean `{near}`?"));
+                let known = || servers.keys().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+                let remedy = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if servers.is_empty() => "no server is configured".to_owned(),
+                    None => format!("the servers here are {}", known()),
+                };
                 let message = format!("this key opens the server `{}`, which does not exist", name.escape_debug());
                 self.report.problem(Some(place), message, remedy);
             }

@@ -13,22 +13,27 @@ use super::section::Section;
 pub(super) struct Said {
     pub(super) key: Key,
     pub(super) place: Place,
+    /// Where `servers` stands, or would.
+    pub(super) servers_place: Place,
 }
 
-/// Reads every `[auth.keys.NAME]`.
-pub(super) fn read(section: &mut Section<'_>) -> BTreeMap<Arc<str>, Said> {
+/// Reads every `[auth.keys.NAME]`, and tells whether there is one, be it one that cannot be used.
+pub(super) fn read(section: &mut Section<'_>) -> (BTreeMap<Arc<str>, Said>, bool) {
     let mut keys = BTreeMap::new();
+    let mut is_any = false;
     for (name, section) in section.tables("keys") {
+        is_any = true;
         let place = section.header().unwrap_or(Place::File(0..0));
         if !is_key_name(name) {
             let message = format!("`{}` is no name for a key", name.escape_debug());
             section.report.problem(Some(&place), message, NAME_REMEDY);
         }
+        let servers_place = section.place("servers").unwrap_or_else(|| place.clone());
         if let Some(key) = read_key(section) {
-            keys.insert(Arc::from(name), Said { key, place });
+            keys.insert(Arc::from(name), Said { key, place, servers_place });
         }
     }
-    keys
+    (keys, is_any)
 }
 
 pub(super) const NAME_REMEDY: &str = "a name is up to 64 letters, digits and . _ @ -, the first a letter or a digit";

@@ -19,7 +19,10 @@ impl Network {
     /// What is wrong, and what to write instead.
     pub(super) fn parse(text: &str) -> Result<Self, Refused> {
         let refused = || {
-            Refused::new("has an entry that is not an address range", "write it as \"10.0.0.0/8\" or \"2001:db8::/32\"")
+            Refused::new(
+                "has an entry that is no address and no range",
+                "write \"10.0.0.10\", \"10.0.0.0/8\" or \"2001:db8::/32\"",
+            )
         };
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| refused())?;

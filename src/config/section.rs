@@ -140,7 +140,7 @@ impl<'a> Section<'a> {
     pub(super) fn time_above_zero(&mut self, key: &'static str, default: &str) -> Duration {
         self.value(key, &Value::plain(default), |value| match time_or_off(value)? {
             Some(time) if !time.is_zero() => Ok(time),
-            _ => Err(Refused::new("must be longer than nothing", "write a time such as \"30s\"")),
+            _ => Err(Refused::new("cannot be switched off", "write a time above zero, such as \"30s\"")),
         })
     }
 

@@ -46,6 +46,13 @@ pub(super) fn size(text: &str) -> Result<u64, Malformed> {
     bytes.filter(|bytes| *bytes <= 1 << 50).ok_or(TOO_LARGE)
 }
 
+/// Writes a size as it would be typed, in the largest unit that leaves a whole number.
+pub(super) fn shown_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.into_iter().find(|(scale, _)| bytes > 0 && bytes.is_multiple_of(*scale));
+    unit.map_or_else(|| bytes.to_string(), |(scale, name)| format!("{}{name}", bytes / scale))
+}
+
 /// Reads a time: a whole number followed by `ms`, `s`, `m` or `h`.
 ///
 /// # Errors
@@ -80,7 +87,7 @@ fn split(text: &str) -> (&str, &str) {
 mod tests {
     use std::time::Duration;
 
-    use super::{size, time};
+    use super::{shown_size, size, time};
 
     #[test]
     fn sizes_are_powers_of_1024() {
@@ -88,6 +95,13 @@ mod tests {
             [("0", 0), ("512", 512), ("1KiB", 1024), ("8MiB", 8 << 20), ("2 GiB", 2 << 30), ("1048576GiB", 1 << 50)]
         {
             assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_shown_as_it_is_typed() {
+        for text in ["0", "512", "1KiB", "1025", "8MiB", "3GiB"] {
+            assert_eq!(size(text).map(shown_size).as_deref(), Ok(text));
         }
     }
 

@@ -3,8 +3,9 @@
 //! Their codes are HTTP's numbers, outside the range JSON-RPC reserves; `data` says that the
 //! gateway speaks, why, and whether the child may have acted.
 
-use bytes::{BufMut, BytesMut};
+use std::time::Duration;
 
+use crate::exchange::gateway_error::{GatewayError, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
 use crate::exchange::post::{Reply, Trouble};
 use crate::mcp::ids::Id;
 use crate::mcp::payload::Payload;
@@ -20,7 +21,10 @@ pub enum Cause {
     /// The memory budget is spent.
     Memory,
     /// The gateway is draining.
-    Draining,
+    Draining {
+        /// Whether the child may have seen the call: its time to end was over.
+        sent: bool,
+    },
     /// The child is gone.
     ChildGone {
         /// Whether it may have seen the call.
@@ -40,72 +44,58 @@ pub enum Cause {
     BadRevision,
 }
 
+/// What is said, and as which HTTP status it could be said.
 struct Words {
-    code: u16,
+    status: u16,
     reason: &'static str,
     executed: &'static str,
     message: &'static str,
-    retry_after_ms: Option<u32>,
-    outcome: Outcome,
+    retry_after: Option<Duration>,
 }
 
 impl Cause {
     fn words(self) -> Words {
-        let words = |code, reason, executed, message, retry_after_ms, outcome| Words {
-            code,
-            reason,
-            executed,
-            message,
-            retry_after_ms,
-            outcome,
-        };
+        let words =
+            |status, reason, executed, message, retry_after| Words { status, reason, executed, message, retry_after };
         match self {
-            Cause::Full | Cause::Busy => {
-                words(503, "busy", "no", "The server is busy; try again.", Some(1_000), Outcome::Refused)
+            Cause::Full | Cause::Busy => words(503, "busy", "no", "The server is busy; try again.", Some(SOON)),
+            Cause::Memory => words(503, Refusal::Memory.as_str(), "no", SHORT_OF_MEMORY, Some(LATER)),
+            Cause::Draining { sent: false } => words(503, Refusal::Draining.as_str(), "no", STOPPING, Some(SOON)),
+            Cause::Draining { sent: true } => {
+                words(503, Refusal::Draining.as_str(), "maybe", "The gateway shut down during the call.", None)
             }
-            Cause::Memory => words(
-                503,
-                "memory",
-                "no",
-                "The gateway is short of memory; try again later.",
-                Some(5_000),
-                Outcome::Refused,
-            ),
-            Cause::Draining => {
-                words(503, "draining", "no", "The gateway is shutting down; try again.", Some(1_000), Outcome::Refused)
-            }
-            Cause::ChildGone { sent: false } => {
-                words(502, "child_gone", "no", "The server ended.", None, Outcome::ChildGone)
-            }
+            Cause::ChildGone { sent: false } => words(502, "child_gone", "no", "The server ended.", None),
             Cause::ChildGone { sent: true } => {
-                words(502, "child_gone", "maybe", "The server ended during the call.", None, Outcome::ChildGone)
+                words(502, "child_gone", "maybe", "The server ended during the call.", None)
             }
-            Cause::Timeout => {
-                words(504, "timeout", "maybe", "The server did not answer in time.", None, Outcome::Timeout)
-            }
+            Cause::Timeout => words(504, "timeout", "maybe", "The server did not answer in time.", None),
             Cause::TooLarge => words(
                 413,
-                "too_large",
+                Refusal::TooLarge.as_str(),
                 "maybe",
                 "The result is larger than the gateway passes on.",
                 None,
-                Outcome::RpcError,
             ),
-            Cause::BadChildLine => {
-                words(502, "bad_child_line", "maybe", "The server's answer was not valid.", None, Outcome::RpcError)
-            }
-            Cause::Cancelled => words(499, "cancelled", "maybe", "The call was cancelled.", None, Outcome::Cancelled),
-            Cause::SessionEnded => {
-                words(502, "child_gone", "maybe", "The session ended during the call.", None, Outcome::Cancelled)
-            }
+            Cause::BadChildLine => words(502, "bad_child_line", "maybe", "The server's answer was not valid.", None),
+            Cause::Cancelled => words(499, "cancelled", "maybe", "The call was cancelled.", None),
+            Cause::SessionEnded => words(502, "child_gone", "maybe", "The session ended during the call.", None),
             Cause::BadRevision => words(
                 502,
                 "bad_child_line",
                 "no",
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
-                Outcome::RpcError,
             ),
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        match self {
+            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining { sent: false } => Outcome::Refused,
+            Cause::ChildGone { .. } => Outcome::ChildGone,
+            Cause::Timeout => Outcome::Timeout,
+            Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
+            Cause::Cancelled | Cause::SessionEnded | Cause::Draining { sent: true } => Outcome::Cancelled,
         }
     }
 
@@ -116,7 +106,7 @@ impl Cause {
             Cause::Full => Some(Refusal::QueueFull),
             Cause::Busy => Some(Refusal::Overload),
             Cause::Memory => Some(Refusal::Memory),
-            Cause::Draining => Some(Refusal::Draining),
+            Cause::Draining { sent: false } => Some(Refusal::Draining),
             _ => None,
         }
     }
@@ -124,26 +114,14 @@ impl Cause {
     /// The response for the call `id`.
     #[must_use]
     pub fn reply(self, id: &Id) -> Reply {
-        let words = self.words();
-        let mut text = BytesMut::with_capacity(192 + id.raw().len());
-        text.put_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-        text.put_slice(id.raw());
-        text.put_slice(
-            format!(
-                ",\"error\":{{\"code\":{},\"message\":\"{}\",\"data\":{{\"gateway\":true,\"reason\":\"{}\",\"executed\":\"{}\"",
-                words.code, words.message, words.reason, words.executed
-            )
-            .as_bytes(),
-        );
-        if let Some(pause) = words.retry_after_ms {
-            text.put_slice(format!(",\"retry_after_ms\":{pause}").as_bytes());
-        }
-        text.put_slice(b"}}}");
+        let Words { status, reason, executed, message, retry_after } = self.words();
+        let code = i32::from(status);
+        let error = GatewayError { code, message, reason: Some(reason), executed: Some(executed), retry_after };
         Reply {
-            payload: Payload::whole(text.freeze()),
-            outcome: words.outcome,
-            rpc_code: Some(i64::from(words.code)),
-            trouble: Some(Trouble { status: words.code, reason: words.reason, always: false }),
+            payload: Payload::whole(error.to_json(Some(id.raw()))),
+            outcome: self.outcome(),
+            rpc_code: Some(code.into()),
+            trouble: Some(Trouble { status, reason, retry_after, always: false }),
             permit: None,
         }
     }
@@ -161,7 +139,8 @@ mod tests {
             Cause::Full,
             Cause::Busy,
             Cause::Memory,
-            Cause::Draining,
+            Cause::Draining { sent: false },
+            Cause::Draining { sent: true },
             Cause::ChildGone { sent: false },
             Cause::ChildGone { sent: true },
             Cause::Timeout,

@@ -1,6 +1,7 @@
 //! One POST that waits for answers: JSON if the first thing that comes is the answer, a stream else.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -42,6 +43,8 @@ pub struct Trouble {
     pub status: u16,
     /// `data.reason`
     pub reason: &'static str,
+    /// When the same call may succeed, if it did not run.
+    pub retry_after: Option<Duration>,
     /// Whether the HTTP status says so in any case: there is no session it could be told in.
     pub always: bool,
 }

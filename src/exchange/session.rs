@@ -16,6 +16,7 @@ use crate::exchange::ask::{Ask, Asks};
 use crate::exchange::call::Call;
 use crate::exchange::child_side::Quiet;
 use crate::exchange::congestion::Congestion;
+use crate::exchange::gateway_error::SOON;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Post, Reply};
@@ -260,7 +261,7 @@ impl Session {
         let cause = match refused {
             NotSent::Full => Cause::Full,
             NotSent::Memory => Cause::Memory,
-            NotSent::Closed if drained => Cause::Draining,
+            NotSent::Closed if drained => Cause::Draining { sent: false },
             NotSent::Closed => Cause::ChildGone { sent: false },
         };
         if let Some(reason) = cause.refusal() {
@@ -295,6 +296,7 @@ impl Session {
             // client would wait for).
             trouble.always = true;
             trouble.status = 503;
+            trouble.retry_after.get_or_insert(SOON);
         }
         call.account.answered(&mut reply);
         let delivered = call.post.answer(reply, || self.open_stream());
@@ -446,7 +448,7 @@ impl Session {
         };
         let cause = match why {
             SessionEnd::ChildGone => Cause::ChildGone { sent: true },
-            SessionEnd::Drain => Cause::Draining,
+            SessionEnd::Drain => Cause::Draining { sent: true },
             _ => Cause::SessionEnded,
         };
         for (number, call) in calls {

@@ -60,7 +60,8 @@ impl AdminDoor {
 
     fn serve(&self, request: &Request<Incoming>, route: Route, arrival: &Arrival) -> Result<Response<Body>, Refused> {
         let path = request.uri().path();
-        let verbose = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
+        let asks_all = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
+        let verbose = asks_all && path == "/readyz";
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Refused::Method("GET"));
         }
@@ -73,13 +74,12 @@ impl AdminDoor {
                     None => Ok(health(&self.readiness, path)),
                 }
             }
-            _ if !open => Err(Refused::Unauthenticated(HeaderValue::from_static("Bearer"))),
-            Route::Health if path == "/readyz" => {
+            _ if !open => Err(Refused::AdminToken),
+            Route::Health => {
                 let state = self.readiness.check();
                 let head = state.map_or_else(|reason| format!("unready: {reason}\n"), |()| "ready\n".to_owned());
                 Ok(plain(status_of(state), head + &self.readiness.describe()))
             }
-            Route::Health => Err(Refused::NotFound),
             Route::Metrics => Ok(self.metrics()),
             _ => Err(Refused::NotFound),
         }

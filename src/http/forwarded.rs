@@ -19,71 +19,116 @@ const MOST_HOPS: usize = 32;
 pub struct Proxies {
     trusted: Vec<Network>,
     /// Somebody else's headers were seen and logged.
-    told: AtomicBool,
+    told_foreign: AtomicBool,
+    /// Headers of one request that disagree were seen and logged.
+    told_discord: AtomicBool,
 }
 
 impl Proxies {
     /// `listen.trusted_proxies`
     #[must_use]
     pub fn new(trusted: Vec<Network>) -> Proxies {
-        Proxies { trusted, told: AtomicBool::new(false) }
+        Proxies { trusted, told_foreign: AtomicBool::new(false), told_discord: AtomicBool::new(false) }
     }
 
     /// Where a request comes from: the last hop that is none of ours. Whatever stands before it
-    /// anybody could have written. From a peer that is no proxy of ours the headers mean nothing;
-    /// the first such one is logged, since most often a key is missing.
+    /// anybody could have written. From a peer that is no proxy of ours the headers mean nothing.
+    ///
+    /// A proxy that writes one of the two headers passes the other on as a client wrote it, and
+    /// nothing says which of them it writes: where they name different clients, neither counts.
+    ///
+    /// The first request of either kind is logged, since most often a key or a line is missing.
     pub fn client(&self, headers: &HeaderMap, peer: Peer) -> Peer {
-        if !headers.contains_key(X_FORWARDED_FOR) && !headers.contains_key(FORWARDED) {
+        let is_there = (headers.contains_key(FORWARDED), headers.contains_key(X_FORWARDED_FOR));
+        if is_there == (false, false) {
             return peer;
         }
-        // A unix socket has mode 0600: whoever writes to it could as well change our configuration.
-        let Peer::Ip(address) = peer else { return last_stranger(headers, |hop| self.trusts(hop)).unwrap_or(peer) };
-        if self.trusts(address) {
-            return last_stranger(headers, |hop| self.trusts(hop)).unwrap_or(peer);
-        }
-        if !self.told.swap(true, Ordering::Relaxed) {
-            warn!(
-                event = "warning", client_addr = %address, key = "listen.trusted_proxies",
-                warning = "a forwarded header came from a peer that is no trusted proxy; it is ignored"
+        if !self.is_ours(peer) {
+            tell_once(
+                &self.told_foreign,
+                peer,
+                "a forwarded header came from a peer that is no trusted proxy; it is ignored",
             );
+            return peer;
         }
-        peer
+        let named = match is_there {
+            (true, false) => self.last_stranger(forwarded(headers)),
+            (false, _) => self.last_stranger(x_forwarded_for(headers)),
+            (true, true) => {
+                let named = self.last_stranger(forwarded(headers));
+                if named != self.last_stranger(x_forwarded_for(headers)) {
+                    tell_once(
+                        &self.told_discord,
+                        peer,
+                        "Forwarded and X-Forwarded-For name different clients; both are ignored: \
+                         let the proxy write one and remove the other",
+                    );
+                    return peer;
+                }
+                named
+            }
+        };
+        named.unwrap_or(peer)
+    }
+
+    /// A unix socket has mode 0600: whoever writes to it could as well change our configuration.
+    fn is_ours(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Ip(address) => self.trusts(address),
+            Peer::Local => true,
+        }
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(address))
     }
+
+    /// The last of `hops`, oldest first, that is no proxy of ours; the oldest where all are.
+    fn last_stranger(&self, hops: Vec<Option<IpAddr>>) -> Option<Peer> {
+        let mut last = None;
+        for hop in hops.into_iter().rev().take(MOST_HOPS) {
+            // A hop that cannot be read ends what can be believed.
+            let address = hop?;
+            last = Some(Peer::Ip(address));
+            if !self.trusts(address) {
+                break;
+            }
+        }
+        last
+    }
 }
 
-fn last_stranger(headers: &HeaderMap, trusted: impl Fn(IpAddr) -> bool) -> Option<Peer> {
-    let mut last = None;
-    for hop in hops(headers).into_iter().rev().take(MOST_HOPS) {
-        // A hop that cannot be read ends what can be believed.
-        let address = hop?;
-        last = Some(Peer::Ip(address));
-        if !trusted(address) {
-            break;
+fn tell_once(told: &AtomicBool, peer: Peer, warning: &'static str) {
+    if !told.swap(true, Ordering::Relaxed) {
+        warn!(event = "warning", client_addr = %peer, key = "listen.trusted_proxies", warning);
+    }
+}
+
+/// The hops of `Forwarded` (RFC 7239); oldest first, `None` what is no address.
+fn forwarded(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
+    hops(headers, &FORWARDED, |hop| {
+        hop.split(';').find_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            name.eq_ignore_ascii_case("for").then(|| address(value.trim_matches('"')))?
+        })
+    })
+}
+
+/// The hops of `X-Forwarded-For`, in the same way.
+fn x_forwarded_for(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
+    hops(headers, &X_FORWARDED_FOR, address)
+}
+
+fn hops(headers: &HeaderMap, name: &HeaderName, read: impl Fn(&str) -> Option<IpAddr>) -> Vec<Option<IpAddr>> {
+    let mut hops = Vec::new();
+    for value in headers.get_all(name) {
+        match value.to_str() {
+            Ok(value) => hops.extend(value.split(',').map(|hop| read(hop.trim()))),
+            // Left out, it would let an older hop stand in for one of ours.
+            Err(_) => hops.push(None),
         }
     }
-    last
-}
-
-/// The hops of `Forwarded` (RFC 7239) where there is one, else of `X-Forwarded-For`; oldest first.
-fn hops(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
-    let texts = |name: HeaderName| -> Vec<String> {
-        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).map(|hop| hop.trim().to_owned()).collect()
-    };
-    if headers.contains_key(FORWARDED) {
-        let node = |hop: &String| {
-            hop.split(';').find_map(|pair| {
-                let (name, value) = pair.trim().split_once('=')?;
-                name.eq_ignore_ascii_case("for").then(|| value.trim_matches('"').to_owned())
-            })
-        };
-        return texts(FORWARDED).iter().map(|hop| node(hop).and_then(|node| address(&node))).collect();
-    }
-    texts(X_FORWARDED_FOR).iter().map(|hop| address(hop)).collect()
+    hops
 }
 
 /// An address with or without brackets and port.
@@ -108,7 +153,8 @@ mod tests {
         let trusted = vec![Network { address: "10.0.0.0".parse().expect("an address"), prefix: 8 }];
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            let value = HeaderValue::from_bytes(value.as_bytes()).expect("a value");
+            map.append(HeaderName::from_static(name), value);
         }
         Proxies::new(trusted).client(&map, Peer::Ip(peer.parse().expect("an address"))).to_string()
     }
@@ -130,5 +176,22 @@ mod tests {
             "2001:db8::2"
         );
         assert_eq!(seen(&[("x-forwarded-for", "10.1.1.1, 10.2.2.2")], "10.0.0.1"), "10.1.1.1");
+    }
+
+    #[test]
+    fn believes_no_header_against_another() {
+        let forged = ("forwarded", "for=6.6.6.6");
+        assert_eq!(seen(&[forged, ("x-forwarded-for", "1.2.3.4")], "10.0.0.1"), "10.0.0.1");
+        assert_eq!(seen(&[("forwarded", "for=1.2.3.4"), ("x-forwarded-for", "6.6.6.6")], "10.0.0.1"), "10.0.0.1");
+        assert_eq!(seen(&[forged, ("x-forwarded-for", "junk")], "10.0.0.1"), "10.0.0.1");
+        assert_eq!(seen(&[("forwarded", "for=_hidden"), ("x-forwarded-for", "6.6.6.6")], "10.0.0.1"), "10.0.0.1");
+        let agreeing = [("forwarded", "for=6.6.6.6, for=1.2.3.4"), ("x-forwarded-for", "1.2.3.4, 10.0.0.9")];
+        assert_eq!(seen(&agreeing, "10.0.0.1"), "1.2.3.4");
+    }
+
+    #[test]
+    fn an_unreadable_line_ends_what_can_be_believed() {
+        let lines = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "\u{e9}, 1.2.3.4")];
+        assert_eq!(seen(&lines, "10.0.0.1"), "10.0.0.1");
     }
 }

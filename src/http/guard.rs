@@ -102,7 +102,8 @@ impl Guard {
         let origin = value.to_str().map_err(|_| Refused::OriginForbidden)?;
         let origin = Origin::parse(origin);
         if (local_bind && origin.is_loopback) || self.origins.contains(&origin) {
-            Ok(Admitted { origin: Some(value.clone()) })
+            // A copy: it is kept until the answer, and would keep the connection's read buffer.
+            Ok(Admitted { origin: HeaderValue::from_bytes(value.as_bytes()).ok() })
         } else {
             Err(Refused::OriginForbidden)
         }

@@ -4,8 +4,9 @@
 //! and nothing is resumed. The secret in the posting address finds the stream; it proves nothing,
 //! so the caller is asked for its key on both addresses.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use dashmap::DashMap;
 use http::header::ALLOW;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -18,13 +19,14 @@ use crate::exchange::registry::Registry;
 use crate::exchange::session::Session;
 use crate::exchange::stream::Stream;
 use crate::http::accept::{Wants, accepted, check_json_body};
+use crate::http::batch::Batch;
 use crate::http::body::Body;
 use crate::http::event_stream::EventStream;
 use crate::http::read::read;
 use crate::http::refusal::Refused;
 use crate::http::sse::endpoint;
 use crate::http::streamable::{Refusal, Streamable, accepted_response, refusal_of, stream_response};
-use crate::mcp::message::{Kind, Message};
+use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::scan::Author;
 use crate::telemetry::label::SessionEnd;
 
@@ -33,7 +35,68 @@ struct Channel {
     server: Arc<str>,
     principal: Principal,
     stream: Arc<Stream>,
-    session: Mutex<Option<Arc<Session>>>,
+    slot: Mutex<Slot>,
+}
+
+/// The place for the one session of a stream.
+#[derive(Default)]
+enum Slot {
+    /// Nobody initialized yet.
+    #[default]
+    Empty,
+    /// An `initialize` is on its way to a child.
+    Opening,
+    /// The session.
+    Taken(Arc<Session>),
+    /// The stream's connection is gone.
+    Closed,
+}
+
+impl Channel {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        match &*self.slot() {
+            Slot::Taken(session) => Some(Arc::clone(session)),
+            Slot::Empty | Slot::Opening | Slot::Closed => None,
+        }
+    }
+}
+
+/// The right to open the session of a stream. The session shares the stream and would take it along
+/// with its end; so of two that initialize at once, the later one must not even open one. Dropped
+/// unused it leaves the place to the next.
+struct Claim<'c>(&'c Channel);
+
+impl<'c> Claim<'c> {
+    fn take(channel: &'c Channel) -> Option<Claim<'c>> {
+        let mut slot = channel.slot();
+        matches!(*slot, Slot::Empty).then(|| {
+            *slot = Slot::Opening;
+            Claim(channel)
+        })
+    }
+
+    /// Puts the session in its place; gives it back if the stream has closed meanwhile.
+    fn fill(self, session: Arc<Session>) -> Result<(), Arc<Session>> {
+        let mut slot = self.0.slot();
+        if matches!(*slot, Slot::Closed) {
+            return Err(session);
+        }
+        *slot = Slot::Taken(session);
+        Ok(())
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut slot = self.0.slot();
+        if matches!(*slot, Slot::Opening) {
+            *slot = Slot::Empty;
+        }
+    }
 }
 
 /// Every open stream, by secret.
@@ -52,8 +115,8 @@ struct Tie {
 impl Drop for Tie {
     fn drop(&mut self) {
         let Some((_, channel)) = self.channels.open.remove(&self.secret) else { return };
-        let session = channel.session.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(session) = session {
+        let slot = std::mem::replace(&mut *channel.slot(), Slot::Closed);
+        if let Slot::Taken(session) = slot {
             self.registry.end(&session, SessionEnd::Delete);
         }
     }
@@ -96,7 +159,7 @@ impl<'a> LegacySse<'a> {
             server: Arc::clone(server.name()),
             principal: caller.principal.clone(),
             stream,
-            session: Mutex::default(),
+            slot: Mutex::default(),
         };
         door.channels.open.insert(secret.clone(), Arc::new(channel));
         // Relative to the origin: clients refuse to be sent to another one.
@@ -116,9 +179,17 @@ impl<'a> LegacySse<'a> {
         check_json_body(request.headers()).map_err(bare)?;
         let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
         let read = read(request.into_body(), &self.streamable.door.bounds).await.map_err(bare)?;
-        let message = Message::parse(read.bytes, Author::Client).map_err(|fault| refusal_of(&fault))?;
-        let id = message.id().map(|id| id.raw().to_vec());
-        self.take(&channel, &message).await.map(|()| accepted_response()).map_err(|refused| (refused, id))
+        match Message::parse(read.bytes.clone(), Author::Client) {
+            Ok(message) => {
+                let id = message.id().map(|id| id.raw().to_vec());
+                self.take(&channel, &message).await.map_err(|refused| (refused, id))?;
+            }
+            Err(Fault { kind: FaultKind::Array, .. }) => {
+                self.take_batch(&channel, &read.bytes).await.map_err(bare)?;
+            }
+            Err(fault) => return Err(refusal_of(&fault)),
+        }
+        Ok(accepted_response())
     }
 
     fn channel(&self, request: &Request<Incoming>) -> Option<Arc<Channel>> {
@@ -130,19 +201,12 @@ impl<'a> LegacySse<'a> {
     }
 
     async fn take(&self, channel: &Channel, message: &Message) -> Result<(), Refused> {
-        if message.fields().envelope_version.is_some() {
-            return Err(Refused::Invalid("This address serves revision 2024-11-05 only"));
-        }
+        check_envelope(message)?;
         let post = Post::shared(Arc::clone(&channel.stream));
-        let session = channel.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if message.kind() == Kind::Request && message.method() == "initialize" {
-            if session.is_some() {
-                return Err(Refused::Invalid("This session is initialized already"));
-            }
-            let session = self.streamable.open(message, &post, Some(Arc::clone(&channel.stream))).await?;
-            return self.keep(channel, session);
+            return self.initialize(channel, message, &post).await;
         }
-        let session = session.filter(|session| session.is_open()).ok_or(Refused::Invalid("Send initialize first"))?;
+        let session = open_session(channel)?;
         if message.kind() != Kind::Request {
             drop(self.streamable.accept(&session, message));
             return Ok(());
@@ -152,15 +216,33 @@ impl<'a> LegacySse<'a> {
         Ok(())
     }
 
-    /// Of two that initialize at once one is too late; and so is one whose stream has closed.
-    fn keep(&self, channel: &Channel, session: Arc<Session>) -> Result<(), Refused> {
-        let mut slot = channel.session.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.is_some() || !channel.stream.is_read() {
-            drop(slot);
+    async fn initialize(&self, channel: &Channel, message: &Message, post: &Arc<Post>) -> Result<(), Refused> {
+        let claim = Claim::take(channel).ok_or(Refused::Invalid("This session is initialized already"))?;
+        let session = self.streamable.open(message, post, Some(Arc::clone(&channel.stream))).await?;
+        claim.fill(session).map_err(|session| {
             self.streamable.server.registry().end(&session, SessionEnd::Delete);
-            return Err(Refused::Invalid("This session is initialized already"));
-        }
-        *slot = Some(session);
+            Refused::SessionUnknown
+        })
+    }
+
+    /// Several messages in one body, in a session that agreed on the revision that has them. Each
+    /// answer is an event of its own.
+    async fn take_batch(&self, channel: &Channel, text: &Bytes) -> Result<(), Refused> {
+        let session = open_session(channel)?;
+        let batch = Batch::read(&session, text)?;
+        batch.good.iter().try_for_each(check_envelope)?;
+        self.streamable.submit_all(&session, batch, &Post::shared(Arc::clone(&channel.stream))).await;
         Ok(())
     }
+}
+
+fn check_envelope(message: &Message) -> Result<(), Refused> {
+    match message.fields().envelope_version {
+        Some(_) => Err(Refused::Invalid("This address serves sessions of 2024-11-05 to 2025-11-25 only")),
+        None => Ok(()),
+    }
+}
+
+fn open_session(channel: &Channel) -> Result<Arc<Session>, Refused> {
+    channel.session().filter(|session| session.is_open()).ok_or(Refused::Invalid("Send initialize first"))
 }

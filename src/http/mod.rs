@@ -2,7 +2,8 @@
 
 pub mod accept;
 mod admin;
-pub mod body;
+mod batch;
+mod body;
 pub mod cors;
 mod door;
 pub mod event_stream;

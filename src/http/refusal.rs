@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use crate::exchange::gateway_error::{GatewayError, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
 use crate::telemetry::label::Refusal;
 
 use super::body::Body;
@@ -61,16 +62,14 @@ pub enum Refused {
     EventId,
     /// Nothing, or nothing valid, was presented; the value of `WWW-Authenticate`.
     Unauthenticated(HeaderValue),
-    /// The caller is known and may not enter here.
-    Forbidden,
+    /// The admin listener, off this machine, without `admin.token`.
+    AdminToken,
     /// The caller has `sessions.max_per_principal` sessions.
     PrincipalSessions,
     /// There are `sessions.max` sessions and none can make room.
     Sessions,
     /// No child came free within `pool.wait`.
     PoolFull,
-    /// Too much waits for the child already.
-    QueueFull,
     /// The server failed to start too often; it is tried again after this.
     Breaker(Duration),
     /// The child did not start or did not answer the handshake.
@@ -85,11 +84,6 @@ pub enum Refused {
     Draining,
 }
 
-/// Seconds after which a client may try again where nothing better is known.
-const SOON: Duration = Duration::from_secs(1);
-/// The same where a slot has to come free or a process has to be replaced.
-const LATER: Duration = Duration::from_secs(5);
-
 impl Refused {
     /// The status of the answer.
     #[must_use]
@@ -103,8 +97,8 @@ impl Refused {
             | Refused::Invalid(_)
             | Refused::SessionMissing
             | Refused::EventId => StatusCode::BAD_REQUEST,
-            Refused::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Refused::HostForbidden | Refused::OriginForbidden | Refused::Forbidden => StatusCode::FORBIDDEN,
+            Refused::Unauthenticated(_) | Refused::AdminToken => StatusCode::UNAUTHORIZED,
+            Refused::HostForbidden | Refused::OriginForbidden => StatusCode::FORBIDDEN,
             Refused::NotFound | Refused::SessionUnknown => StatusCode::NOT_FOUND,
             Refused::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refused::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -115,7 +109,6 @@ impl Refused {
             Refused::PrincipalSessions | Refused::PrincipalRequests => StatusCode::TOO_MANY_REQUESTS,
             Refused::Sessions
             | Refused::PoolFull
-            | Refused::QueueFull
             | Refused::Breaker(_)
             | Refused::StartFailed
             | Refused::Memory
@@ -157,18 +150,17 @@ impl Refused {
             Refused::SessionMissing => "Everything but initialize needs an Mcp-Session-Id header",
             Refused::SessionUnknown => "There is no such session: start again with initialize",
             Refused::EventId => "This Last-Event-ID cannot be resumed from",
-            Refused::Unauthenticated(_) => "A valid API key is needed",
-            Refused::Forbidden => "This caller may not use this server",
+            Refused::Unauthenticated(_) => "A valid API key is needed: Authorization: Bearer KEY",
+            Refused::AdminToken => "The operator's token is needed: Authorization: Bearer TOKEN",
             Refused::PrincipalSessions => "This caller has too many sessions open",
             Refused::PrincipalRequests => "This caller has too many requests waiting",
             Refused::Sessions => "Too many sessions are open",
             Refused::PoolFull => "Every process of this server is in use",
-            Refused::QueueFull => "Too much is waiting for this server",
             Refused::Breaker(_) => "This server fails to start and is being left alone for a while",
             Refused::StartFailed => "This server did not start",
-            Refused::Memory => "The gateway is short of memory",
+            Refused::Memory => SHORT_OF_MEMORY,
             Refused::Overload => "Too many requests are waiting",
-            Refused::Draining => "The gateway is stopping",
+            Refused::Draining => STOPPING,
         }
     }
 
@@ -188,10 +180,9 @@ impl Refused {
             Refused::NotAcceptable | Refused::MediaType | Refused::Encoded => Refusal::MediaType,
             Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
-            Refused::Unauthenticated(_) | Refused::Forbidden => Refusal::Unauthenticated,
+            Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
             Refused::PoolFull => Refusal::PoolFull,
-            Refused::QueueFull => Refusal::QueueFull,
             Refused::Breaker(_) => Refusal::Breaker,
             Refused::Memory => Refusal::Memory,
             Refused::Overload | Refused::PrincipalRequests => Refusal::Overload,
@@ -207,14 +198,13 @@ impl Refused {
             Refused::HostForbidden => "listen.allowed_hosts",
             Refused::OriginForbidden => "listen.allowed_origins",
             Refused::TooManyFields => "limits.header_fields",
+            Refused::AdminToken => "admin.token",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
-            Refused::Forbidden => "auth.keys.NAME.servers",
             Refused::PrincipalSessions => "sessions.max_per_principal",
             Refused::PrincipalRequests => "limits.requests_in_flight_per_principal",
             Refused::Sessions => "sessions.max",
             Refused::PoolFull => "servers.NAME.pool",
-            Refused::QueueFull => "servers.NAME.queue",
             Refused::Breaker(_) => "servers.NAME.breaker",
             Refused::StartFailed => "servers.NAME.command",
             Refused::Memory => "limits.memory",
@@ -229,11 +219,7 @@ impl Refused {
         match self {
             Refused::Breaker(pause) => Some(*pause),
             Refused::PrincipalSessions | Refused::Sessions | Refused::PoolFull | Refused::StartFailed => Some(LATER),
-            Refused::PrincipalRequests
-            | Refused::QueueFull
-            | Refused::Memory
-            | Refused::Overload
-            | Refused::Draining => Some(SOON),
+            Refused::PrincipalRequests | Refused::Memory | Refused::Overload | Refused::Draining => Some(SOON),
             _ => None,
         }
     }
@@ -252,12 +238,10 @@ impl Refused {
         )
     }
 
-    /// The answer. `id` is the request's id as it stands in its JSON; where it is not known the
-    /// member is left out (Streamable HTTP, "Sending Messages to the Server", item 4), never null.
+    /// The answer; for `id` see [`GatewayError::to_json`].
     #[must_use]
     pub fn into_response(self, id: Option<&[u8]>) -> Response<Body> {
-        let retry_after = self.retry_after();
-        let mut response = error_response(self.status(), self.error(id), retry_after);
+        let mut response = error_response(self.status(), self.error(id), self.retry_after());
         let headers = response.headers_mut();
         if self.closes() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -269,6 +253,9 @@ impl Refused {
             Refused::Unauthenticated(challenge) => {
                 headers.insert(WWW_AUTHENTICATE, challenge);
             }
+            Refused::AdminToken => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
             _ => {}
         }
         response
@@ -277,54 +264,34 @@ impl Refused {
     /// The JSON-RPC error by itself.
     #[must_use]
     pub fn error(&self, id: Option<&[u8]>) -> Bytes {
-        let mut data = String::from(r#"{"gateway":true"#);
-        if let Some(label) = self.label() {
-            data.push_str(r#","reason":""#);
-            data.push_str(label.as_str());
-            data.push('"');
-        }
-        if let Some(pause) = self.retry_after() {
-            data.push_str(&format!(r#","retry_after_ms":{}"#, pause.as_millis()));
-        }
-        data.push('}');
-        json_rpc_error(id, self.code(), self.text(), &data)
+        let error = GatewayError {
+            code: self.code(),
+            message: self.text(),
+            reason: self.label().map(Refusal::as_str),
+            executed: None,
+            retry_after: self.retry_after(),
+        };
+        error.to_json(id)
     }
 }
 
 /// An answer that carries a JSON-RPC error.
-pub(super) fn error_response(status: StatusCode, error: Bytes, retry_after: Option<Duration>) -> Response<Body> {
+fn error_response(status: StatusCode, error: Bytes, pause: Option<Duration>) -> Response<Body> {
     let mut response = Response::new(Body::from(error));
     *response.status_mut() = status;
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(pause) = retry_after {
-        // Whole seconds (RFC 9110 section 10.2.3), never rounded down to "at once".
-        let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    if let Some(pause) = pause {
+        headers.insert(RETRY_AFTER, retry_after(pause));
     }
     response
 }
 
-/// One JSON-RPC error object. `id` and `data` are JSON already; `text` is one of ours, which needs
-/// no escaping.
-pub(super) fn json_rpc_error(id: Option<&[u8]>, code: i32, text: &'static str, data: &str) -> Bytes {
-    debug_assert!(text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\'), "{text}");
-    let mut error = Vec::with_capacity(128 + text.len() + data.len() + id.map_or(0, <[u8]>::len));
-    error.extend_from_slice(br#"{"jsonrpc":"2.0","#);
-    if let Some(id) = id {
-        error.extend_from_slice(br#""id":"#);
-        error.extend_from_slice(id);
-        error.push(b',');
-    }
-    error.extend_from_slice(br#""error":{"code":"#);
-    error.extend_from_slice(code.to_string().as_bytes());
-    error.extend_from_slice(br#","message":""#);
-    error.extend_from_slice(text.as_bytes());
-    error.extend_from_slice(br#"","data":"#);
-    error.extend_from_slice(data.as_bytes());
-    error.extend_from_slice(b"}}");
-    Bytes::from(error)
+/// `Retry-After`: whole seconds (RFC 9110 section 10.2.3), never rounded down to "at once".
+pub(super) fn retry_after(pause: Duration) -> HeaderValue {
+    let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
+    HeaderValue::from(seconds.max(1))
 }
 
 #[cfg(test)]
@@ -369,11 +336,10 @@ mod tests {
             Refused::SessionUnknown,
             Refused::EventId,
             Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
-            Refused::Forbidden,
+            Refused::AdminToken,
             Refused::PrincipalSessions,
             Refused::Sessions,
             Refused::PoolFull,
-            Refused::QueueFull,
             Refused::Breaker(Duration::from_millis(1200)),
             Refused::StartFailed,
             Refused::Memory,

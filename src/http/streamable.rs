@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -20,13 +21,13 @@ use crate::exchange::registry::NoSeat;
 use crate::exchange::session::{NoStream, Session};
 use crate::exchange::stream::{Reader, Stream};
 use crate::http::accept::{Wants, accepted, check_json_body};
+use crate::http::batch::Batch;
 use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
 use crate::http::read::{Read, read};
-use crate::http::refusal::Refused;
+use crate::http::refusal::{Refused, retry_after};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
-use crate::mcp::payload::Payload;
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::server::{Opening, Server, Unopened};
@@ -37,11 +38,11 @@ const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-versi
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Messages of one batch.
-const MOST_IN_BATCH: usize = 100;
-
 /// A refusal, with the id of the request it answers where that was read.
 pub(super) type Refusal = (Refused, Option<Vec<u8>>);
+
+/// A message, and the body whose part of the budget it takes up.
+type Posted = (Message, Read);
 
 /// One request at an endpoint, its caller known.
 pub(super) struct Streamable<'a> {
@@ -54,41 +55,45 @@ pub(super) struct Streamable<'a> {
 }
 
 impl Streamable<'_> {
-    /// Takes what a client sends.
+    /// Takes what a client sends. Nothing of head and body is kept while the child is waited for.
     pub(super) async fn post(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         check_json_body(request.headers()).map_err(bare)?;
         let form = form_of(request.headers()).map_err(bare)?;
-        let (head, body) = request.into_parts();
-        let read = read(body, &self.door.bounds).await.map_err(bare)?;
-        match Message::parse(read.bytes.clone(), Author::Client) {
+        let (Parts { headers, .. }, body) = request.into_parts();
+        let body = read(body, &self.door.bounds).await.map_err(bare)?;
+        match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
-                self.initialize(&head.headers, &message, form).await.map_err(|refused| with_id(refused, &message))
+                let id = message.id().map(|id| id.raw().to_vec());
+                self.initialize(headers, (message, body), form).await.map_err(|refused| (refused, id))
             }
             Ok(message) => {
-                let session = self.session(&head.headers).map_err(|refused| with_id(refused, &message))?;
-                drop(head);
+                let session = self.session(&headers).map_err(|refused| with_id(refused, &message))?;
+                drop(headers);
                 match message.kind() {
-                    Kind::Request => Ok(self.call(&session, (message, read), form).await),
+                    Kind::Request => Ok(self.call(&session, (message, body), form).await),
                     _ => Ok(self.accept(&session, &message)),
                 }
             }
             Err(Fault { kind: FaultKind::Array, .. }) => {
-                let session = self.session(&head.headers).map_err(bare)?;
-                self.batch(&session, &read.bytes, form).await.map_err(bare)
+                let session = self.session(&headers).map_err(bare)?;
+                drop(headers);
+                self.batch(&session, body, form).await.map_err(bare)
             }
             Err(fault) => Err(refusal_of(&fault)),
         }
     }
 
-    async fn initialize(&self, headers: &HeaderMap, message: &Message, form: Form) -> Result<Response<Body>, Refused> {
+    async fn initialize(&self, headers: HeaderMap, message: Posted, form: Form) -> Result<Response<Body>, Refused> {
         if headers.contains_key(SESSION_ID) {
-            self.session(headers)?;
+            self.session(&headers)?;
             return Err(Refused::Invalid("This session is initialized already"));
         }
+        drop(headers);
         let (post, head) = Post::new(form, 1, false, false);
         let lost = LostUnlessAnswered::new(&post);
-        let session = self.open(message, &post, None).await?;
+        let session = self.open(&message.0, &post, None).await?;
+        drop(message);
         let head = self.head(&session, &post, head, form).await;
         lost.answered();
         let mut response = self.respond(head, false);
@@ -134,8 +139,8 @@ impl Streamable<'_> {
         }
     }
 
-    async fn call(&self, session: &Arc<Session>, request: (Message, Read), form: Form) -> Response<Body> {
-        session.confirmed_for(&request.0).await;
+    async fn call(&self, session: &Arc<Session>, message: Posted, form: Form) -> Response<Body> {
+        session.confirmed_for(&message.0).await;
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let lost = LostUnlessAnswered::new(&post);
@@ -143,10 +148,10 @@ impl Streamable<'_> {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
         }
-        self.submit(session, &request.0, &post);
+        self.submit(session, &message.0, &post);
         // While the answer is awaited nothing of the request is kept: the connection reads on into the buffer it came
         // in, or has to take another.
-        drop(request);
+        drop(message);
         let head = self.head(session, &post, head, form).await;
         lost.answered();
         self.respond(head, primed)
@@ -157,7 +162,7 @@ impl Streamable<'_> {
         let account = |permit| Account::new(message, self.peer, self.arrived, permit);
         let budget = &self.door.bounds.budget;
         let refused = if self.server.is_draining() {
-            Cause::Draining
+            Cause::Draining { sent: false }
         } else if budget.used() >= budget.limit() {
             Cause::Memory
         } else {
@@ -206,32 +211,16 @@ impl Streamable<'_> {
         accepted_response()
     }
 
-    /// Several messages in one body, which only 2025-03-26 knew (base protocol, Batching).
-    async fn batch(&self, session: &Arc<Session>, text: &Bytes, form: Form) -> Result<Response<Body>, Refused> {
-        if !session.revision().is_some_and(Revision::has_batches) {
-            return Err(Refused::Invalid("The body must be one message"));
-        }
-        let Batch { good, faults } = Batch::read(text)?;
-        let requests = good.iter().filter(|message| message.kind() == Kind::Request).count();
-        let owed = requests + faults.len();
+    async fn batch(&self, session: &Arc<Session>, body: Read, form: Form) -> Result<Response<Body>, Refused> {
+        let batch = Batch::read(session, &body.bytes)?;
+        let owed = batch.answers_owed();
         let (post, head) = Post::new(form, owed, true, false);
         let lost = LostUnlessAnswered::new(&post);
         if form != Form::Json && owed > 0 {
             session.promote(&post);
         }
-        for message in &good {
-            match message.kind() {
-                Kind::Request => {
-                    // After what stands before it, which may be `initialized` itself.
-                    session.confirmed_for(message).await;
-                    self.submit(session, message, &post);
-                }
-                _ => drop(self.accept(session, message)),
-            }
-        }
-        for fault in faults {
-            session.deliver_to(&post, fault);
-        }
+        self.submit_all(session, batch, &post).await;
+        drop(body);
         if owed == 0 {
             return Ok(accepted_response());
         }
@@ -242,6 +231,23 @@ impl Streamable<'_> {
             Some(Head::Json(replies)) => json_response(array(replies)),
             head => self.respond(head, false),
         })
+    }
+
+    /// Sends every message of a batch on its way, in its order.
+    pub(super) async fn submit_all(&self, session: &Arc<Session>, batch: Batch, post: &Arc<Post>) {
+        for message in &batch.good {
+            match message.kind() {
+                Kind::Request => {
+                    // After what stands before it, which may be `initialized` itself.
+                    session.confirmed_for(message).await;
+                    self.submit(session, message, post);
+                }
+                _ => drop(self.accept(session, message)),
+            }
+        }
+        for fault in batch.faults {
+            session.deliver_to(post, fault);
+        }
     }
 
     /// Opens the standalone stream, or continues one.
@@ -295,8 +301,8 @@ impl Streamable<'_> {
         let mut response = json_response(Body::answer(reply.payload.into_pieces(), reply.permit));
         if let Some(trouble) = trouble {
             *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
-            if matches!(trouble.status, 429 | 503) {
-                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            if let Some(pause) = trouble.retry_after {
+                response.headers_mut().insert(RETRY_AFTER, retry_after(pause));
             }
         }
         response
@@ -317,48 +323,6 @@ pub(super) fn stream_response(events: EventStream) -> Response<Body> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
-}
-
-/// The messages of a batch, and an answer for each element that is none.
-struct Batch {
-    good: Vec<Message>,
-    faults: Vec<Reply>,
-}
-
-impl Batch {
-    fn read(text: &Bytes) -> Result<Batch, Refused> {
-        let parts = Message::parse_batch(text, Author::Client).map_err(|_| Refused::Parse)?;
-        if parts.is_empty() || parts.len() > MOST_IN_BATCH {
-            return Err(Refused::Invalid("A batch holds 1 to 100 messages"));
-        }
-        let mut batch = Batch { good: Vec::new(), faults: Vec::new() };
-        for part in parts {
-            match part {
-                Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
-                    return Err(Refused::Invalid("initialize must not be part of a batch"));
-                }
-                Ok(message) => batch.good.push(message),
-                Err(fault) => {
-                    let (refused, id) = refusal_of(&fault);
-                    batch.faults.push(Reply::refused(Payload::whole(refused.error(id.as_deref()))));
-                }
-            }
-        }
-        batch.check_forms()?;
-        Ok(batch)
-    }
-
-    /// Requests and notifications, or answers; each request under its own id.
-    fn check_forms(&self) -> Result<(), Refused> {
-        let answers = self.good.iter().filter(|message| matches!(message.kind(), Kind::Result | Kind::Error)).count();
-        if answers > 0 && answers < self.good.len() + self.faults.len() {
-            return Err(Refused::Invalid("A batch holds requests and notifications, or responses"));
-        }
-        let ids: Vec<_> =
-            self.good.iter().filter(|message| message.kind() == Kind::Request).filter_map(Message::id).collect();
-        let repeated = ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));
-        if repeated { Err(Refused::Invalid("An id stands twice in the batch")) } else { Ok(()) }
-    }
 }
 
 /// Marks a POST as lost when its connection goes before its head.

@@ -5,6 +5,10 @@ use bytes::{Bytes, BytesMut};
 /// Below this many bytes one copy is cheaper than carrying pieces around.
 const COPY_BELOW: usize = 16 * 1024;
 
+/// Below this many bytes a text that is kept for long gets memory of its own: as it was read it may
+/// hold on to a buffer many times its size. Larger ones have their buffer almost to themselves.
+const DETACH_BELOW: usize = 256 * 1024;
+
 /// A text in which one part is to be replaced; nothing is copied yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spliced<'a> {
@@ -79,10 +83,13 @@ impl Payload {
         Payload { pieces: [text.slice(..start), Bytes::copy_from_slice(with), text.slice(end..)] }
     }
 
-    /// `message` between two short pieces. A message that is itself in pieces is copied once.
+    /// `message` between two short pieces, to be kept. A message that is itself in pieces, or that
+    /// may share a larger buffer, is copied once.
     #[must_use]
-    pub fn joined(head: Bytes, message: &Payload, tail: Bytes) -> Payload {
-        Payload { pieces: [head, message.to_bytes(), tail] }
+    pub fn kept_between(head: Bytes, message: &Payload, tail: Bytes) -> Payload {
+        let shares = message.is_one_piece() && message.len() < DETACH_BELOW;
+        let text = if shares { Bytes::copy_from_slice(&message.pieces[0]) } else { message.to_bytes() };
+        Payload { pieces: [head, text, tail] }
     }
 
     /// Bytes in all.
@@ -109,10 +116,14 @@ impl Payload {
         self.pieces
     }
 
+    fn is_one_piece(&self) -> bool {
+        self.pieces[1].is_empty() && self.pieces[2].is_empty()
+    }
+
     /// The whole text in one piece.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        if self.pieces[1].is_empty() && self.pieces[2].is_empty() {
+        if self.is_one_piece() {
             return self.pieces[0].clone();
         }
         let mut copy = BytesMut::with_capacity(self.len());
@@ -120,5 +131,24 @@ impl Payload {
             copy.extend_from_slice(piece);
         }
         copy.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DETACH_BELOW, Payload};
+    use bytes::Bytes;
+
+    #[test]
+    fn what_is_kept_does_not_hold_on_to_a_buffer_it_shares() {
+        let buffer = Bytes::from(vec![b'x'; 2 * DETACH_BELOW]);
+        let shares = |length: usize| {
+            let message = Payload::whole(buffer.slice(..length));
+            let kept = Payload::kept_between(Bytes::new(), &message, Bytes::new());
+            assert_eq!(kept.len(), length);
+            buffer.as_ptr_range().contains(&kept.pieces()[1].as_ptr())
+        };
+        assert!(!shares(20 * 1024));
+        assert!(shares(DETACH_BELOW), "a large one is not copied");
     }
 }

@@ -159,7 +159,7 @@ fn put_id(out: &mut BytesMut, nonce: Nonce, position: u64) {
     out.put_u8(b'\n');
 }
 
-/// Above this an event keeps its message's own bytes instead of a copy.
+/// Above this an event's message is a piece of its own, and not copied into a block.
 const COPY_BELOW: usize = 16 * 1024;
 
 /// How the events of a stream are written.
@@ -280,7 +280,8 @@ impl StreamLog {
         }
         let mut head = BytesMut::with_capacity(FRAMING_BYTES);
         put_head(&mut head, self.framing, self.nonce, self.next);
-        let place = self.segments.keep(Payload::joined(head.freeze(), message, Bytes::from_static(b"\n\n")));
+        let message = Payload::kept_between(head.freeze(), message, Bytes::from_static(b"\n\n"));
+        let place = self.segments.keep(message);
         self.add(kind, place);
     }
 

@@ -74,6 +74,10 @@ impl fmt::Display for BindError {
                 f,
                 "{address}: the path exists and is no socket; remove it or choose another with {flag} ({key} in a file)"
             ),
+            io::ErrorKind::NotFound => write!(
+                f,
+                "{address}: the directory does not exist; make it, or choose another with {flag} ({key} in a file)"
+            ),
             _ => write!(f, "{address} cannot be bound: {}; see {flag} ({key} in a file)", self.source),
         }
     }

@@ -19,7 +19,7 @@ use crate::exchange::session::{Session, SessionTerms};
 use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
 use crate::server::breaker::{Breaker, Position};
-use crate::server::status::{Health, Status};
+use crate::server::status::Status;
 use crate::telemetry::label::{SessionEnd, Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
 use crate::upstream::conversation::{Conversation, Terms};
@@ -197,18 +197,12 @@ impl Server {
     pub async fn scout(&self) -> Result<Arc<Catalogue>, Arc<ScoutFailure>> {
         let found = explore(&self.pool, self.conversation_terms.clone(), self.config.timeouts.start).await;
         let found = found.map(Arc::new).map_err(Arc::new);
-        let (health, catalogue) = match &found {
-            Ok(catalogue) => (Health::Ready, Some(Arc::clone(catalogue))),
-            Err(failure) => (Health::Failed(Arc::clone(failure)), None),
-        };
-        if let Some(tools) = catalogue.as_ref().and_then(|catalogue| catalogue.tools.as_ref()) {
+        if let Some(tools) = found.as_ref().ok().and_then(|catalogue| catalogue.tools.as_ref()) {
             self.metrics.set_tools(tools);
         }
-        self.status.send_modify(|status| {
-            // Seen well once is enough: a session may have shown meanwhile that the server works.
-            if catalogue.is_some() || !status.is_ready() {
-                *status = Status { health, since: Instant::now(), catalogue };
-            }
+        self.status.send_modify(|status| match &found {
+            Ok(catalogue) => status.see(Arc::clone(catalogue)),
+            Err(failure) => status.fail(Arc::clone(failure)),
         });
         found
     }

@@ -1,6 +1,5 @@
 //! Whether the whole gateway is ready, in one word.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -68,14 +67,10 @@ impl Readiness {
                 Health::Ready => ("ready", String::new()),
                 Health::Failed(failure) => ("failed", failure.to_string()),
             };
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{} {state} {}s {}",
-                server.name(),
-                status.since.elapsed().as_secs(),
-                reason.escape_default()
-            );
+            let since = status.since.elapsed().as_secs();
+            let line = format!("{} {state} {since}s {}", server.name(), reason.escape_default());
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
         text
     }

@@ -44,9 +44,50 @@ impl Status {
         news
     }
 
+    /// The scout came back with what it offers.
+    pub fn see(&mut self, catalogue: Arc<Catalogue>) {
+        self.see_well();
+        self.catalogue = Some(catalogue);
+    }
+
+    /// The scout came back with a failure, be it another one. Seen well once is enough: a session may
+    /// have shown meanwhile that the server works.
+    pub fn fail(&mut self, failure: Arc<ScoutFailure>) {
+        match self.health {
+            Health::Ready => return,
+            Health::Failed(_) => {}
+            Health::Starting => self.since = Instant::now(),
+        }
+        self.health = Health::Failed(failure);
+    }
+
     /// Whether it was seen well.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self.health, Health::Ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::{Health, Status};
+    use crate::upstream::scout::ScoutFailure;
+
+    #[test]
+    fn it_has_failed_since_the_first_failure() {
+        let mut status = Status::unknown();
+        status.fail(Arc::new(ScoutFailure::NoSlot));
+        let Some(first) = Instant::now().checked_sub(Duration::from_secs(3)) else { return };
+        status.since = first;
+        status.fail(Arc::new(ScoutFailure::Refused("another".to_owned())));
+        assert_eq!(status.since, first);
+        assert!(matches!(&status.health, Health::Failed(failure) if failure.to_string() == "another"));
+        assert!(status.see_well());
+        assert!(status.since > first);
+        status.fail(Arc::new(ScoutFailure::NoSlot));
+        assert!(status.is_ready(), "seen well once is enough");
     }
 }

@@ -177,13 +177,13 @@ impl Log {
             return;
         }
         self.tell_suppressed();
-        tracing::info!(event = "child_stderr", server = &*self.server, pid = self.pid, line);
+        tracing::info!(event = "child_stderr", server = &*self.server, child_pid = self.pid, line);
     }
 
     fn tell_suppressed(&mut self) {
         if self.suppressed > 0 {
             let lines = std::mem::take(&mut self.suppressed);
-            tracing::info!(event = "child_stderr_suppressed", server = &*self.server, pid = self.pid, lines);
+            tracing::info!(event = "child_stderr_suppressed", server = &*self.server, child_pid = self.pid, lines);
         }
     }
 }
@@ -259,7 +259,7 @@ mod tests {
         });
         let events = events.0.lock().expect("unpoisoned");
         let pair = |Fields(fields): &Fields| {
-            assert_eq!((fields["server"].as_str(), fields["pid"].as_str()), ("name", "7"));
+            assert_eq!((fields["server"].as_str(), fields["child_pid"].as_str()), ("name", "7"));
             let value = fields.get("line").or(fields.get("lines")).expect("a value");
             (fields["event"].clone(), value.clone())
         };

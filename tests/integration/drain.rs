@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::child::{Process, Server};
 use crate::client::Request;
 use crate::gateway::{Gateway, await_that};
-use crate::session::{Exchange, Session, initialize};
+use crate::session::{Exchange, Session, call, initialize};
 
 fn ready(gateway: &Gateway) -> u16 {
     Request::get("/readyz").send(gateway.admin()).status()
@@ -40,7 +40,9 @@ fn a_drain_goes_in_order() {
     });
     assert!(refused.header("retry-after").is_some());
     assert_eq!(refused.json()["id"], "initialize", "{}", refused.text());
-    assert_eq!(session.call(3, "echo", json!({ "text": "a" }))["error"]["data"]["reason"], "draining");
+    let declined = session.call(3, "echo", json!({ "text": "a" }));
+    let data = json!({ "gateway": true, "reason": "draining", "executed": "no", "retry_after_ms": 1000 });
+    assert_eq!(declined["error"]["data"], data, "{declined}");
     assert_eq!(running.await_message(|message| message["id"] == 1)["result"]["isError"], json!(null));
     assert_eq!(gateway.await_exit().code(), Some(0));
     assert!(!children.iter().any(Process::is_alive));
@@ -56,7 +58,8 @@ fn a_call_that_outlasts_the_drain_is_cut() {
     running.next_event();
     gateway.signal(Signal::TERM);
     let answer = running.await_message(|message| message["id"] == 1);
-    assert_eq!(answer["error"]["data"]["reason"], "draining", "{answer}");
+    let data = json!({ "gateway": true, "reason": "draining", "executed": "maybe" });
+    assert_eq!(answer["error"]["data"], data, "the tool was running: {answer}");
     assert_eq!(gateway.await_exit().code(), Some(1));
     gateway.await_event("drain_done", |event| event["calls_cut"] == 1);
 }
@@ -137,6 +140,26 @@ fn nothing_outlives_the_gateway() {
     let leader = |process: &&Process| process.group == process.id;
     assert!(!family.iter().filter(leader).any(Process::is_alive), "{family:#?}");
     await_that("the end of every family", || (!family.iter().any(Process::is_alive)).then_some(()));
+}
+
+/// C:B33: with `strict_status` the status says it too, and `Retry-After` what the body says of coming back: a call
+/// that did not run may be repeated, one that was cut may not.
+#[test]
+fn a_strict_status_says_when_to_come_back_only_where_one_may() {
+    let server = Server::fake("fake").key("strict_status = true").key("pool.min_idle = 0").toml();
+    let toml = format!("[drain]\nprestop = \"0s\"\ncalls = \"500ms\"\n[limits]\nrequests_in_flight = 1\n{server}");
+    let gateway = Gateway::start(&toml);
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    let json_only = |body: serde_json::Value| session.post_request(body.to_string()).with("Accept", "application/json");
+    let cut = Exchange::send(session.address, &json_only(call(1, "hold", json!({ "gate": "g" }), None)));
+    gateway.await_metric("requests_in_flight", &[], |count| count == 1.0);
+    let busy = json_only(call(2, "echo", json!({}), None)).send(session.address);
+    assert_eq!((busy.status(), busy.header("retry-after")), (503, Some("1")), "{busy:?}");
+    assert_eq!(busy.json()["error"]["data"]["retry_after_ms"], 1000);
+    gateway.signal(Signal::TERM);
+    let cut = cut.finish();
+    assert_eq!((cut.head.status, cut.head.header("retry-after")), (503, None), "{cut:?}");
+    assert_eq!(cut.message()["error"]["data"]["executed"], "maybe");
 }
 
 /// C:B33, F:F06, F:A08: a second signal ends everything within two seconds, also what ignores signals.

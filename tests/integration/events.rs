@@ -165,7 +165,8 @@ fn without_a_token_the_numbers_stay_inside() {
         for shown in ["Bearer ", "Bearer x", "Bearer null", ""] {
             let response = Request::get(target).header("Authorization", shown).send(address);
             assert_eq!(response.status(), 401, "{target} {shown:?}");
-            assert!(response.header("www-authenticate").is_some());
+            assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+            assert!(response.text().contains("operator's token"), "{response:?}");
         }
     }
     for method in ["POST", "PUT", "DELETE"] {

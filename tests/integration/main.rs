@@ -64,6 +64,7 @@ mod fake_child;
 mod gateway;
 mod handshake;
 mod keys;
+mod legacy_opening;
 mod legacy_sse;
 mod limits;
 mod log_sink;

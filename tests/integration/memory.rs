@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::child::Server;
+use crate::child::{Gate, Server};
 use crate::client::{Connection, Request, Response};
 use crate::gateway::{Gateway, await_that};
 use crate::session::{Exchange, Session, call, initialize};
@@ -90,6 +90,44 @@ fn unread_answers_are_kept_and_new_work_refused() {
     gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
     assert_eq!(Request::get("/readyz").send(gateway.admin()).status(), 200);
     assert_eq!(try_open(&gateway).status(), 200);
+}
+
+/// DESIGN "Promises" 4: what a call brought takes up memory until its child has it, however long the child works on it;
+/// so for a batch and for `initialize`.
+#[test]
+fn a_body_that_was_passed_on_is_let_go() {
+    let mut gate = Gate::new();
+    let server = Server::fake("fake").key("check_on_start = false").key("pool.min_idle = 0");
+    let server = server.option("--wait-init", gate.path());
+    // No answer has its head before the child's.
+    let gateway = Gateway::start(&format!("streams.sse_after = \"1h\"\n{}", server.toml()));
+    let large = "x".repeat(1_000_000);
+    let is_free = || gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
+    let read = |bytes: f64| {
+        let labels = [("server", "fake"), ("direction", "to_child")];
+        gateway.await_metric("pipe_bytes_total", &labels, |written| written >= bytes);
+    };
+
+    let begin = initialize("2025-03-26", json!({ "experimental": { "large": large } })).to_string();
+    let mut opening = Connection::open(gateway.address());
+    opening.request(&Request::post("/fake/mcp", begin));
+    read(1e6);
+    is_free();
+    gate.open();
+    assert_eq!(opening.response().status(), 200);
+
+    let session = Session::open(&gateway, "/fake/mcp", "2025-03-26", json!({}));
+    let hold = |id: u32| call(id, "hold", json!({ "gate": "g", "large": large }), None);
+    let single = session.send(hold(1).to_string());
+    read(2e6);
+    is_free();
+    let batch = session.post_request(json!([hold(2), hold(3)]).to_string()).with("Accept", "application/json");
+    let batch = Exchange::send(session.address, &batch);
+    read(4e6);
+    is_free();
+    session.call(4, "release", json!({ "gate": "g" }));
+    assert!(single.finish().message()["result"].is_object());
+    assert_eq!(batch.finish().message().as_array().map(Vec::len), Some(2));
 }
 
 /// F:D03, F:F10, C:B87, R:R12: 100 MB for a reader that stopped cost a bounded amount, and nobody else waits. What was

@@ -41,7 +41,12 @@ impl Metrics {
     }
 
     /// As [`Metrics::value`]; a series not there counts as zero, for counters before their first use.
+    /// Fails on a name that is not documented: it would be zero for ever.
+    #[track_caller]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let family = name.strip_suffix("_count").or(name.strip_suffix("_sum")).unwrap_or(name);
+        let documented = include_str!("../../docs/operation.md").contains(&format!("`{family}`"));
+        assert!(documented || family.starts_with("process_"), "there is no metric {name}");
         self.value(name, labels).unwrap_or(0.0)
     }
 

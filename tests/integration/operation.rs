@@ -33,6 +33,9 @@ fn health_tells_and_starts_nothing() {
     let (status, verbose) = admin(&gateway, "/readyz?verbose");
     assert_eq!(status, 503);
     assert!(verbose.contains("broken failed") && verbose.contains("idle ready"), "{verbose}");
+    assert!(verbose.lines().all(|line| line.trim_end() == line), "{verbose:?}");
+    assert_eq!(admin(&gateway, "/livez?verbose"), (200, "ok\n".to_owned()));
+    assert_eq!(admin(&gateway, "/servers/idle/readyz?verbose"), (200, "ok\n".to_owned()));
     assert!(gateway.descendants().is_empty());
 }
 

@@ -305,3 +305,33 @@ fn answers_can_be_read_by_who_may_call() {
         assert!(!plain.head.headers.iter().any(|(name, _)| name.starts_with("access-control-")), "{plain:?}");
     }
 }
+
+/// F:D15: a client cannot choose the address it is logged with: not by a header its proxy does not write, nor
+/// from a peer that is no proxy.
+#[test]
+fn forwarded_headers_that_disagree_name_nobody() {
+    let address = |gateway: &Gateway, id: &str, headers: &[(&str, &str)]| {
+        let mut begin = initialize("2025-11-25", json!({}));
+        begin["id"] = json!(id);
+        let request = Request::post("/fake/mcp", begin.to_string());
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        assert_eq!(request.send(gateway.address()).status(), 200, "{headers:?}");
+        gateway.await_event("rpc", |event| event["rpc_id"] == id)["client_addr"].clone()
+    };
+    let appended = ("X-Forwarded-For", "6.6.6.6, 192.0.2.1");
+    let forged = ("Forwarded", "for=6.6.6.6");
+    let server = Server::fake("fake").key("check_on_start = false").toml();
+    let behind = Gateway::start(&format!("[listen]\ntrusted_proxies = [\"127.0.0.1\"]\n{server}"));
+    assert_eq!(address(&behind, "one", &[appended]), "192.0.2.1");
+    assert_eq!(address(&behind, "other", &[("Forwarded", "for=6.6.6.6, for=192.0.2.2")]), "192.0.2.2");
+    assert_eq!(address(&behind, "agreeing", &[appended, ("Forwarded", "for=192.0.2.1")]), "192.0.2.1");
+    assert_eq!(address(&behind, "forged", &[appended, forged]), "127.0.0.1");
+    let told = behind.await_event("warning", |event| event["key"] == "listen.trusted_proxies");
+    assert!(told["warning"].as_str().unwrap().contains("name different clients"), "{told}");
+
+    let open = Gateway::start(&server);
+    assert_eq!(address(&open, "foreign", &[forged]), "127.0.0.1");
+    open.await_event("warning", |event| {
+        event["warning"].as_str().is_some_and(|text| text.contains("no trusted proxy"))
+    });
+}

@@ -78,6 +78,10 @@ fn keys_are_judged_together() {
         assert!(problems.contains(message), "{message} is not in\n{problems}");
     }
     assert!(!problems.contains("gangway_abc"), "{problems}");
+    let unlike = format!("[auth.keys.a]\nhash = \"{HASH}\"\nservers = [\"zzz\"]\n[servers.files]\ncommand = \"f\"\n");
+    let problems = bad(&format!("auth.methods = [\"api_key\"]\n{unlike}"));
+    let found: Vec<_> = problems.iter().map(|problem| (problem.position(), problem.remedy())).collect();
+    assert_eq!(found, [(Some((4, 11)), "the servers here are files")]);
 }
 
 #[test]

@@ -62,6 +62,41 @@ fn a_syntax_error_is_one_problem() {
 }
 
 #[test]
+fn json_is_called_by_its_name() {
+    let problems = bad("\n{ \"mcpServers\": { \"a\": { \"command\": \"a\" } } }\n");
+    assert!(problems.to_string().contains("this is JSON: write TOML"), "{problems}");
+}
+
+/// Nothing is wrong only because something else is.
+#[test]
+fn a_problem_brings_no_other() {
+    let server = "[servers.a]\ncommand = \"a\"\n";
+    for text in [
+        "[auth]\nmethods = [\"api_key\"]\n[auth.keys.k]\nhash = \"${UNSET}\"\n",
+        "[auth]\nmethods = [\"api_key\"]\n[auth.keys.k]\nhash = \"abc\"\n",
+        "[auth]\nmethods = [\"oauth\"]\n[listen]\naddress = \"0.0.0.0:1\"\n",
+        "[auth]\nmethods = \"api_key\"\n[listen]\npublic_url = \"https://a.example\"\n",
+    ] {
+        let problems = bad(&format!("{text}{server}"));
+        assert_eq!(problems.iter().count(), 1, "{problems}");
+    }
+}
+
+#[test]
+fn every_number_size_and_time_out_of_range_has_a_remedy() {
+    for (line, message, remedy) in [
+        ("requests_in_flight = -1", "cannot be negative", "write at least 0"),
+        ("memory = \"1KiB\"", "must be at least 1MiB", "write \"1MiB\" or more"),
+        ("header_bytes = \"off\"", "cannot be switched off", "write at least \"8KiB\""),
+        ("keep_alive = 0", "cannot be switched off", "write a time above zero, such as \"30s\""),
+    ] {
+        let problems = bad(&format!("[limits]\n{line}\n"));
+        let found: Vec<(&str, &str)> = problems.iter().map(|problem| (problem.message(), problem.remedy())).collect();
+        assert!(matches!(found[..], [(said, better)] if said.ends_with(message) && better == remedy), "{problems}");
+    }
+}
+
+#[test]
 fn names_of_other_programs_are_known() {
     for name in ["server", "mcpServers", "mcp_servers", "backends"] {
         let problems = bad(&format!("[{name}.a]\ncommand = \"a\"\n"));
