@@ -54,7 +54,7 @@ impl Account {
     #[must_use]
     pub fn new(message: &Message, peer: Peer, started: Instant, permit: Option<Permit>) -> Account {
         let fields = message.fields();
-        let tool = (message.method() == "tools/call").then(|| message.string(fields.name)).flatten();
+        let tool = (message.calls("tools/call")).then(|| message.string(fields.name)).flatten();
         Account {
             started,
             sent: None,

@@ -29,7 +29,7 @@ impl Call {
     /// A call that starts now.
     #[must_use]
     pub fn new(message: &Message, id: Id, post: Arc<Post>, account: Account, in_flight: InFlight) -> Call {
-        let task = (message.method() == "tasks/result")
+        let task = (message.calls("tasks/result"))
             .then(|| message.string(message.fields().task_id))
             .flatten()
             .map(|task| task.into_owned().into_boxed_str());

@@ -67,16 +67,15 @@ impl Participant for Session {
     }
 
     fn notification(&self, message: Message, owner: Option<Owner>) {
-        if message.method() == "notifications/cancelled" {
-            self.withdraw(&message);
-            return;
-        }
-        let kind = notice_of(message.method());
         if let Some(Owner { call, token }) = owner {
             self.progress(&message, call, &token);
             return;
         }
-        self.terms.metrics.notification(Direction::ToClient, kind);
+        if message.calls("notifications/cancelled") {
+            self.withdraw(&message);
+            return;
+        }
+        self.terms.metrics.notification(Direction::ToClient, notice_of(message.method()));
         let payload = message.unchanged();
         match self.target(Matter::Notification, &message) {
             Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}

@@ -33,7 +33,7 @@ impl Batch {
         let mut batch = Batch { good: Vec::new(), faults: Vec::new() };
         for part in parts {
             match part {
-                Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
+                Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                     return Err(Refused::Invalid("initialize must not be part of a batch"));
                 }
                 Ok(message) => batch.good.push(message),

@@ -203,7 +203,7 @@ impl<'a> LegacySse<'a> {
     async fn take(&self, channel: &Channel, message: &Message) -> Result<(), Refused> {
         check_envelope(message)?;
         let post = Post::shared(Arc::clone(&channel.stream));
-        if message.kind() == Kind::Request && message.method() == "initialize" {
+        if message.kind() == Kind::Request && message.calls("initialize") {
             return self.initialize(channel, message, &post).await;
         }
         let session = open_session(channel)?;

@@ -63,7 +63,7 @@ impl Streamable<'_> {
         let (Parts { headers, .. }, body) = request.into_parts();
         let body = read(body, &self.door.bounds).await.map_err(bare)?;
         match Message::parse(body.bytes.clone(), Author::Client) {
-            Ok(message) if message.kind() == Kind::Request && message.method() == "initialize" => {
+            Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
                 self.initialize(headers, (message, body), form).await.map_err(|refused| (refused, id))
             }

@@ -49,6 +49,8 @@ pub struct Fault {
     pub kind: FaultKind,
     /// The id, where one could be read.
     pub id: Option<Id>,
+    /// The text.
+    pub text: Bytes,
 }
 
 /// One message. Its text holds no raw CR or LF: between tokens they became spaces, since one would
@@ -68,34 +70,34 @@ impl Message {
     /// # Errors
     /// When `text` is not exactly one JSON-RPC 2.0 message of at most 4 GiB.
     pub fn parse(text: Bytes, author: Author) -> Result<Message, Fault> {
-        let fault = |kind, id| Err(Fault { kind, id });
         if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text).is_err() {
-            return fault(FaultKind::NotUtf8, None);
+            return Err(Fault { kind: FaultKind::NotUtf8, id: None, text });
         }
         let (top, fields) = scan(&text, author);
-        let top = match top {
-            Ok(top) => top,
-            Err(ScanFault::Syntax) => {
-                // A client's broken text has no id anyone could rely on; a child's still names the call.
-                let id = if author == Author::Child { id_of(&text, &fields) } else { None };
-                return fault(FaultKind::NotJson, id);
-            }
-            Err(ScanFault::Depth) => return fault(FaultKind::TooDeep, id_of(&text, &fields)),
-            Err(ScanFault::Duplicate) => return fault(FaultKind::Duplicate, id_of(&text, &fields)),
+        let verdict = match top {
+            Ok(Top::Object) => kind_of(&text, &fields),
+            Ok(Top::Array) => Err(FaultKind::Array),
+            Ok(Top::Scalar) => Err(FaultKind::NotMessage),
+            Err(ScanFault::Syntax) => Err(FaultKind::NotJson),
+            Err(ScanFault::Depth) => Err(FaultKind::TooDeep),
+            Err(ScanFault::Duplicate) => Err(FaultKind::Duplicate),
         };
-        match top {
-            Top::Object => {}
-            Top::Array => return fault(FaultKind::Array, None),
-            Top::Scalar => return fault(FaultKind::NotMessage, None),
-        }
-        let kind = match kind_of(&text, &fields) {
+        let kind = match verdict {
             Ok(kind) => kind,
-            Err(kind) => return fault(kind, id_of(&text, &fields)),
+            Err(kind) => {
+                let id = match kind {
+                    FaultKind::Array => None,
+                    // A client's broken text has no id anyone could rely on; a child's still names the call.
+                    FaultKind::NotJson if author == Author::Client => None,
+                    _ => id_of(&text, &fields),
+                };
+                return Err(Fault { kind, id, text });
+            }
         };
         let text = if fields.raw_newline { without_newlines(&text) } else { text };
         let mut message = Message { text, fields, kind, decoded_method: None };
-        if let Some(Cow::Owned(method)) = message.string(fields.method) {
-            message.decoded_method = Some(method.into_boxed_str());
+        if fields.method.is_some_and(|method| method.of(&message.text).contains(&b'\\')) {
+            message.decoded_method = message.string(fields.method).map(|method| method.into_owned().into_boxed_str());
         }
         Ok(message)
     }
@@ -163,6 +165,19 @@ impl Message {
                 std::str::from_utf8(&raw[1..raw.len() - 1]).unwrap_or_default()
             }
             (None, None) => "",
+        }
+    }
+
+    /// Whether it is a request or notification with this method.
+    #[must_use]
+    pub fn calls(&self, method: &str) -> bool {
+        match (&self.decoded_method, self.fields.method) {
+            (Some(decoded), _) => **decoded == *method,
+            (None, Some(span)) => {
+                let raw = span.of(&self.text);
+                raw[1..raw.len() - 1] == *method.as_bytes()
+            }
+            (None, None) => false,
         }
     }
 

@@ -319,28 +319,28 @@ impl Conversation {
         self.participant.upgrade()
     }
 
-    fn take_line(&self, line: Line) {
+    /// What the child wrote, for the participant that was looked up for the whole read.
+    fn take_line(&self, line: Line, participant: Option<&dyn Participant>) {
         match line {
-            Line::Whole(text) => self.take_text(text),
+            Line::Whole(text) => self.take_text(text, participant),
             Line::TooLong { head, .. } => self.take_too_long(&head),
             Line::Torn { .. } => self.bad_line(BadLine::Torn, &[]),
         }
     }
 
-    fn take_text(&self, text: Bytes) {
-        self.terms.metrics.pipe_bytes(Direction::ToClient, text.len() + 1);
-        match Message::parse(text.clone(), Author::Child) {
-            Ok(message) => self.take_message(message),
-            Err(Fault { kind: FaultKind::Array, .. }) => self.take_batch(&text),
-            Err(fault) => self.take_fault(&fault, &text),
+    fn take_text(&self, text: Bytes, participant: Option<&dyn Participant>) {
+        match Message::parse(text, Author::Child) {
+            Ok(message) => self.take_message(message, participant),
+            Err(Fault { kind: FaultKind::Array, text, .. }) => self.take_batch(&text, participant),
+            Err(fault) => self.take_fault(&fault, &fault.text),
         }
     }
 
     /// A child of 2025-03-26 may write batches (base protocol, Batching); for any other a batch is
     /// no message, and ends the calls it answers.
-    fn take_batch(&self, text: &Bytes) {
+    fn take_batch(&self, text: &Bytes, participant: Option<&dyn Participant>) {
         let parts = Message::parse_batch(text, Author::Child).unwrap_or_default();
-        let is_welcome = self.participant().is_some_and(|participant| participant.takes_batches());
+        let is_welcome = participant.is_some_and(Participant::takes_batches);
         if !is_welcome || parts.iter().all(Result::is_err) {
             self.bad_line(BadLine::NotMessage, text);
             let answers = parts.iter().flatten().filter(|part| matches!(part.kind(), Kind::Result | Kind::Error));
@@ -351,22 +351,19 @@ impl Conversation {
         }
         for part in parts {
             match part {
-                Ok(message) => self.take_message(message),
+                Ok(message) => self.take_message(message, participant),
                 Err(fault) => self.take_fault(&fault, text),
             }
         }
     }
 
-    fn take_message(&self, message: Message) {
-        match message.kind() {
-            Kind::Result | Kind::Error => self.take_answer(message),
-            Kind::Request if message.method() == "ping" => self.answer_ping(&message),
-            Kind::Request => {
-                if let Some(participant) = self.participant() {
-                    participant.request(message);
-                }
-            }
-            Kind::Notification => self.take_notification(message),
+    fn take_message(&self, message: Message, participant: Option<&dyn Participant>) {
+        match (message.kind(), participant) {
+            (Kind::Result | Kind::Error, _) => self.take_answer(message),
+            (Kind::Request, _) if message.calls("ping") => self.answer_ping(&message),
+            (Kind::Request, Some(participant)) => participant.request(message),
+            (Kind::Notification, Some(participant)) => self.take_notification(message, participant),
+            (Kind::Request | Kind::Notification, None) => {}
         }
     }
 
@@ -396,9 +393,8 @@ impl Conversation {
         });
     }
 
-    fn take_notification(&self, message: Message) {
-        let Some(participant) = self.participant() else { return };
-        if message.method() != "notifications/progress" {
+    fn take_notification(&self, message: Message, participant: &dyn Participant) {
+        if !message.calls("notifications/progress") {
             participant.notification(message, None);
             return;
         }
@@ -487,7 +483,10 @@ async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
 }
 
 async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
-    let Some(line_bytes) = conversation.upgrade().map(|conversation| conversation.terms.line_bytes) else { return };
+    let Some(Terms { line_bytes, metrics, .. }) = conversation.upgrade().map(|conversation| conversation.terms.clone())
+    else {
+        return;
+    };
     let mut splitter = LineSplitter::new(line_bytes);
     let mut buffer = BytesMut::new();
     let mut room = QUIET_ROOM;
@@ -499,13 +498,14 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
     let gone = loop {
         if let Some(line) = splitter.next(&mut buffer) {
             let Some(conversation) = conversation.upgrade() else { return };
+            let participant = conversation.participant();
             let mut next = Some(line);
             while let Some(line) = next {
                 runaway = matches!(line, Line::TooLong { .. }).then_some(0);
-                conversation.take_line(line);
+                conversation.take_line(line, participant.as_deref());
                 next = splitter.next(&mut buffer);
             }
-            wait_for_room(conversation).await;
+            wait_for_room(conversation, participant).await;
             if !paused {
                 // A child that never stops writing must not keep this thread from everybody else.
                 tokio::task::yield_now().await;
@@ -533,6 +533,7 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
         match read {
             Ok(0) | Err(_) => break after_its_pipe(&mut exit).await,
             Ok(bytes) => {
+                metrics.pipe_bytes(Direction::ToClient, bytes);
                 runaway = runaway.map(|before| before + bytes);
                 last_words.read(bytes);
                 paused = bytes < wanted;
@@ -542,7 +543,7 @@ async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut 
     };
     let Some(conversation) = conversation.upgrade() else { return };
     if let Some(line) = splitter.finish(&mut buffer) {
-        conversation.take_line(line);
+        conversation.take_line(line, conversation.participant().as_deref());
     }
     conversation.end(gone);
 }
@@ -563,8 +564,8 @@ async fn after_its_pipe(exit: &mut watch::Receiver<Option<Exit>>) -> Gone {
 }
 
 /// Lets the participant tell its readers, and stops reading while one of them is too far behind.
-async fn wait_for_room(conversation: Arc<Conversation>) {
-    let Some(participant) = conversation.participant() else { return };
+async fn wait_for_room(conversation: Arc<Conversation>, participant: Option<Arc<dyn Participant>>) {
+    let Some(participant) = participant else { return };
     participant.settle();
     let Some(mut congestion) = participant.congestion() else { return };
     drop((conversation, participant));
