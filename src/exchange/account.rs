@@ -28,6 +28,15 @@ pub struct Accounts {
     pub strict_status: bool,
 }
 
+/// Bytes that are kept of a method or a tool's name: more than any that is known has, and than a log
+/// line shows. The text it stood in is not held back by the name.
+const NAME_KEPT: usize = 256;
+
+/// A method or a tool's name as it is kept for logs and numbers.
+pub(super) fn kept(name: &str) -> Box<str> {
+    name[..name.floor_char_boundary(NAME_KEPT)].into()
+}
+
 /// One request on its way.
 pub struct Account {
     started: Instant,
@@ -59,7 +68,7 @@ impl Account {
             started,
             sent: None,
             method: named(message.method()),
-            tool: tool.map(|tool| tool.into_owned().into_boxed_str()),
+            tool: tool.map(|tool| kept(&tool)),
             in_bytes: message.text().len(),
             peer,
             events: 0,
@@ -155,7 +164,8 @@ impl Account {
 
 /// A method's name, without a copy where it is one of the protocol's.
 fn named(method: &str) -> Cow<'static, str> {
-    Method::from_text(method).map_or_else(|| Cow::Owned(method.to_owned()), |known| Cow::Borrowed(known.as_str()))
+    Method::from_text(method)
+        .map_or_else(|| Cow::Owned(kept(method).into_string()), |known| Cow::Borrowed(known.as_str()))
 }
 
 impl Accounts {
@@ -192,5 +202,28 @@ impl Accounts {
             child_pid: session.child_pid(),
             ..AccessLine::new(&self.node, &self.server, method, outcome, took)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Account, NAME_KEPT};
+    use crate::caller::Peer;
+    use crate::mcp::message::Message;
+    use crate::mcp::scan::Author;
+    use bytes::Bytes;
+    use std::time::Instant;
+
+    #[test]
+    fn keeps_the_beginning_of_a_long_name() {
+        let long = "é".repeat(10_000);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{long}"}}}}"#);
+        let message = Message::parse(Bytes::from(text), Author::Client).expect("a call");
+        let account = Account::new(&message, Peer::Local, Instant::now(), None);
+        assert_eq!(account.tool.as_deref().map(str::len), Some(NAME_KEPT));
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x{long}"}}"#);
+        let message = Message::parse(Bytes::from(text), Author::Client).expect("a request");
+        let account = Account::new(&message, Peer::Local, Instant::now(), None);
+        assert_eq!(account.method.len(), NAME_KEPT - 1, "cut between two characters");
     }
 }

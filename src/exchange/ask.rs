@@ -1,9 +1,15 @@
 //! What a child asks its client and still waits for.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use crate::exchange::account::kept;
 use crate::mcp::ids::Id;
 use crate::mcp::receipt::{Passage, Receipt};
+
+/// Requests of one child's that may await an answer at once: far more than a client could put to
+/// anybody, and few enough that they cost nothing.
+const MOST_OPEN: usize = 256;
 
 /// One request of a child's.
 #[derive(Debug)]
@@ -18,6 +24,14 @@ pub struct Ask {
     pub since: Instant,
     /// Whether the client got it.
     pub receipt: Receipt,
+}
+
+impl Ask {
+    /// A request that is being sent.
+    #[must_use]
+    pub fn new(id: Id, method: &str, via: Via, now: Instant) -> Ask {
+        Ask { id, method: kept(method), via, since: now, receipt: Receipt::default() }
+    }
 }
 
 impl Drop for Ask {
@@ -35,10 +49,20 @@ pub enum Via {
     Standalone,
 }
 
+/// Why a request of a child's cannot be open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdded {
+    /// One with this id is open already.
+    Duplicate,
+    /// As many as may be are open.
+    Full,
+}
+
 /// Every request of a session's child that awaits an answer.
 #[derive(Debug, Default)]
 pub struct Asks {
-    open: Vec<Ask>,
+    /// By the child's id. Whoever chose it cannot know the hasher's keys.
+    open: HashMap<Id, Ask>,
     /// Since when at least one is open.
     waiting_since: Option<Instant>,
 }
@@ -50,26 +74,31 @@ impl Asks {
         self.open.is_empty()
     }
 
-    /// Adds one; `false` if one with this id is open already.
-    pub fn add(&mut self, id: Id, method: &str, via: Via, receipt: Receipt, now: Instant) -> bool {
-        if self.open.iter().any(|ask| ask.id == id) {
-            return false;
+    /// Adds one.
+    ///
+    /// # Errors
+    /// See [`NotAdded`].
+    pub fn add(&mut self, ask: Ask) -> Result<(), NotAdded> {
+        if self.open.contains_key(&ask.id) {
+            return Err(NotAdded::Duplicate);
         }
-        self.waiting_since.get_or_insert(now);
-        self.open.push(Ask { id, method: method.into(), via, since: now, receipt });
-        true
+        if self.open.len() >= MOST_OPEN {
+            return Err(NotAdded::Full);
+        }
+        self.waiting_since.get_or_insert(ask.since);
+        self.open.insert(ask.id.clone(), ask);
+        Ok(())
     }
 
     /// Removes one.
     pub fn take(&mut self, id: &Id) -> Option<Ask> {
-        let at = self.open.iter().position(|ask| ask.id == *id)?;
-        Some(self.open.swap_remove(at))
+        self.open.remove(id)
     }
 
     /// Removes all: nobody will answer them any more.
     pub fn take_all(&mut self) -> Vec<Ask> {
         self.waiting_since = None;
-        std::mem::take(&mut self.open)
+        std::mem::take(&mut self.open).into_values().collect()
     }
 
     /// Removes those that waited too long: `limit` in general, `unread` for a reader of the
@@ -84,8 +113,8 @@ impl Asks {
                     Passage::Written => false,
                 }
         };
-        let (expired, open) = std::mem::take(&mut self.open).into_iter().partition(over);
-        self.open = open;
+        let mut expired: Vec<Ask> = self.open.extract_if(|_, ask| over(ask)).map(|(_, ask)| ask).collect();
+        expired.sort_by_key(|ask| ask.since);
         expired
     }
 
@@ -100,22 +129,25 @@ impl Asks {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asks, Via};
+    use super::{Ask, Asks, MOST_OPEN, NotAdded, Via};
     use crate::mcp::ids::Id;
-    use crate::mcp::receipt::Receipt;
     use std::time::{Duration, Instant};
 
-    fn id(raw: &'static str) -> Id {
+    fn id(raw: &str) -> Id {
         Id::parse(raw.as_bytes()).expect("an id")
+    }
+
+    fn ask(raw: &str, via: Via, now: Instant) -> Ask {
+        Ask::new(id(raw), "ping", via, now)
     }
 
     #[test]
     fn each_is_answered_once() {
         let now = Instant::now();
         let mut asks = Asks::default();
-        assert!(asks.add(id("\"e1\""), "ping", Via::Standalone, Receipt::default(), now));
-        assert!(!asks.add(id("\"e\\u0031\""), "ping", Via::Standalone, Receipt::default(), now));
-        assert!(asks.add(id("1"), "ping", Via::Post(4), Receipt::default(), now));
+        assert_eq!(asks.add(ask("\"e1\"", Via::Standalone, now)), Ok(()));
+        assert_eq!(asks.add(ask("\"e\\u0031\"", Via::Standalone, now)), Err(NotAdded::Duplicate));
+        assert_eq!(asks.add(ask("1", Via::Post(4), now)), Ok(()));
         assert!(asks.take(&id("\"1\"")).is_none());
         assert_eq!(asks.take(&id("\"\\u00651\"")).expect("open").id.raw(), b"\"e1\"");
         assert_eq!(asks.waited(now), None);
@@ -125,19 +157,38 @@ mod tests {
     }
 
     #[test]
+    fn so_many_are_open_and_no_more() {
+        let now = Instant::now();
+        let mut asks = Asks::default();
+        for n in 0..MOST_OPEN {
+            assert_eq!(asks.add(ask(&n.to_string(), Via::Standalone, now)), Ok(()));
+        }
+        assert_eq!(asks.add(ask("\"more\"", Via::Standalone, now)), Err(NotAdded::Full));
+        assert!(asks.take(&id("7")).is_some());
+        assert_eq!(asks.add(ask("\"more\"", Via::Standalone, now)), Ok(()));
+        let long = Ask::new(id("1"), &"x".repeat(100_000), Via::Standalone, now);
+        assert!(long.method.len() < 1_000);
+    }
+
+    #[test]
     fn the_unread_expire_sooner_and_the_lost_at_once() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut asks = Asks::default();
-        let [unread, read, on_post, lost] = [(); 4].map(|()| Receipt::default());
-        asks.add(id("1"), "ping", Via::Standalone, unread, now);
-        asks.add(id("2"), "ping", Via::Standalone, read.clone(), now);
-        asks.add(id("3"), "ping", Via::Post(1), on_post, now);
-        asks.add(id("4"), "ping", Via::Post(1), lost.clone(), now);
-        read.write();
-        lost.lose();
+        let mut add = |raw: &str, via: Via| {
+            let ask = ask(raw, via, now);
+            let receipt = ask.receipt.clone();
+            assert_eq!(asks.add(ask), Ok(()));
+            receipt
+        };
+        let _unread = add("1", Via::Standalone);
+        add("2", Via::Standalone).write();
+        let _on_post = add("3", Via::Post(1));
+        add("4", Via::Post(1)).lose();
         let mut expired = |after: u32, unread| {
             let expired = asks.take_expired(now + second * after, Some(second * 10), unread);
-            expired.iter().map(|ask| ask.id.raw()[0]).collect::<Vec<u8>>()
+            let mut ids: Vec<u8> = expired.iter().map(|ask| ask.id.raw()[0]).collect();
+            ids.sort_unstable();
+            ids
         };
         assert_eq!(expired(0, Some(second)), b"4");
         assert_eq!(expired(1, Some(second)), b"1", "what a reader has is not unread, whoever reads now");

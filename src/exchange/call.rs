@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::config::Timeouts;
 use crate::exchange::account::Account;
 use crate::exchange::post::Post;
-use crate::mcp::ids::Id;
+use crate::mcp::ids::{Id, MAX_ID};
 use crate::mcp::message::Message;
 use crate::telemetry::InFlight;
 
@@ -32,6 +32,8 @@ impl Call {
         let task = (message.calls("tasks/result"))
             .then(|| message.string(message.fields().task_id))
             .flatten()
+            // What is kept of a call is bounded; nobody can route by a longer one.
+            .filter(|task| task.len() <= MAX_ID)
             .map(|task| task.into_owned().into_boxed_str());
         let clock = Clock::new(account.started());
         Call { id, post, task, account, clock, _in_flight: in_flight }

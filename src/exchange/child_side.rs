@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::watch;
 
-use crate::exchange::ask::Via;
+use crate::exchange::ask::{Ask, NotAdded, Via};
 use crate::exchange::call::Call;
 use crate::exchange::handshake::settled_revision;
 use crate::exchange::in_band::Cause;
@@ -17,10 +17,10 @@ use crate::exchange::stream::Stream;
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::payload::Spliced;
-use crate::mcp::receipt::{Passage, Receipt};
+use crate::mcp::receipt::Passage;
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::EventKind;
-use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, SessionEnd, Start};
+use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, Refusal, SessionEnd, Start};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
 /// How long a request waits in the log of a standalone stream nobody reads.
@@ -50,19 +50,18 @@ impl Participant for Session {
             self.refuse(&message, -32601, "the client did not declare this capability");
             return;
         }
-        let early = {
+        let held = {
             let mut state = self.state();
             let early = matches!(state.phase, Phase::Starting | Phase::Answered);
-            if early && state.early.len() < EARLY_KEPT {
-                state.early.push(message.detached());
-                return;
-            }
-            early
+            early.then(|| state.early.hold(&message, &self.terms.budget))
         };
-        if early {
-            self.refuse(&message, -32603, "too many requests before the client is initialized");
-        } else {
-            self.ask(message);
+        match held {
+            None => self.ask(message),
+            Some(Ok(())) => {}
+            Some(Err(reason)) => {
+                self.terms.metrics.refused(reason);
+                self.refuse(&message, -32603, "too many requests before the client is initialized");
+            }
         }
     }
 
@@ -102,9 +101,6 @@ impl Participant for Session {
         self.congestion.wait()
     }
 }
-
-/// Requests of a child's that are held until the client is initialized.
-const EARLY_KEPT: usize = 64;
 
 fn reply_of(id: &Id, answer: Answer) -> Reply {
     match answer {
@@ -244,11 +240,20 @@ impl Session {
             Target::Post((number, _)) => Via::Post(*number),
             Target::Standalone => Via::Standalone,
         };
-        let receipt = Receipt::default();
-        let added = self.state().asks.add(id, message.method(), via, receipt.clone(), Instant::now());
-        if !added {
-            self.refuse(&message, -32600, "a request with this id is open already");
-            return;
+        let ask = Ask::new(id, message.method(), via, Instant::now());
+        let receipt = ask.receipt.clone();
+        let added = self.state().asks.add(ask);
+        match added {
+            Ok(()) => {}
+            Err(NotAdded::Duplicate) => {
+                self.refuse(&message, -32600, "a request with this id is open already");
+                return;
+            }
+            Err(NotAdded::Full) => {
+                self.terms.metrics.refused(Refusal::Overload);
+                self.refuse(&message, -32603, "too many requests await the client's answer");
+                return;
+            }
         }
         let payload = message.unchanged();
         match target {
@@ -272,7 +277,7 @@ impl Session {
             return;
         };
         // What the client was never asked needs no cancellation.
-        self.state().early.retain(|early| early.id().as_ref() != Some(&id));
+        self.state().early.withdraw(&id);
         let Some(ask) = self.take_ask(&id) else {
             self.terms.metrics.notification_dropped(Dropped::NoRequest);
             return;

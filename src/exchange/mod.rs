@@ -7,6 +7,7 @@ pub mod capacity;
 mod child_side;
 mod client_side;
 mod congestion;
+mod early;
 pub mod gateway_error;
 mod handshake;
 mod in_band;

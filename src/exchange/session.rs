@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::info;
 
+use crate::budget::Budget;
 use crate::caller::Principal;
 use crate::config;
 use crate::exchange::account::{Account, Accounts};
@@ -16,6 +17,7 @@ use crate::exchange::ask::{Ask, Asks};
 use crate::exchange::call::Call;
 use crate::exchange::child_side::Quiet;
 use crate::exchange::congestion::Congestion;
+use crate::exchange::early::Early;
 use crate::exchange::gateway_error::SOON;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
@@ -43,6 +45,8 @@ pub struct SessionTerms {
     pub timeouts: config::Timeouts,
     /// How streams are kept.
     pub streams: StreamTerms,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
     /// Told how each handshake ended and how long it took.
     pub handshakes: Box<dyn Fn(Start, Duration) + Send + Sync>,
     /// Where calls are counted and logged.
@@ -71,7 +75,7 @@ pub(super) struct State {
     pub(super) asks: Asks,
     streams: Streams,
     /// Requests of the child's that came before the client had confirmed.
-    pub(super) early: Vec<Message>,
+    pub(super) early: Early,
     active: Instant,
     /// Since when the client is silent after the InitializeResult; `None` before it and once it went on.
     silent: Option<Instant>,
@@ -144,7 +148,7 @@ impl Session {
                 calls: CallMap::default(),
                 asks: Asks::default(),
                 streams: Streams::default(),
-                early: Vec::new(),
+                early: Early::default(),
                 active: now,
                 silent: None,
             }),
@@ -382,7 +386,7 @@ impl Session {
             conversation.confirm_initialized();
         }
         self.confirmed.send_replace(true);
-        for message in early {
+        for (message, _memory) in early.release() {
             self.ask(message);
         }
         self.settle();
@@ -442,7 +446,7 @@ impl Session {
                 Phase::Answered | Phase::Live => true,
             };
             state.phase = Phase::Ended(why);
-            state.early.clear();
+            state.early = Early::default();
             let calls = std::mem::take(&mut state.calls);
             (calls, state.asks.take_all(), std::mem::take(&mut state.streams), was_open)
         };

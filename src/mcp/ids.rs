@@ -1,6 +1,7 @@
 //! JSON-RPC ids and progress tokens: raw spelling kept, compared by type and value.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use bytes::{BufMut, Bytes};
 
@@ -94,6 +95,18 @@ impl PartialEq for Id {
 
 impl Eq for Id {}
 
+impl Hash for Id {
+    /// Equal ids hash equally, however they are spelled.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let raw: &[u8] = if self.raw() == b"-0" { b"0" } else { self.raw() };
+        match (raw.contains(&b'\\').then(|| self.text()).flatten(), raw) {
+            (Some(text), _) => text.as_bytes().hash(state),
+            (None, [b'"', text @ .., b'"']) => text.hash(state),
+            (None, raw) => raw.hash(state),
+        }
+    }
+}
+
 /// Reads a plain decimal number; `None` for anything else, also for one with leading zeros.
 #[must_use]
 pub fn parse_u64(raw: &[u8]) -> Option<u64> {
@@ -125,6 +138,7 @@ pub fn put_u64(out: &mut impl BufMut, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::{Id, parse_u64, put_u64};
+    use std::hash::{BuildHasher, RandomState};
 
     fn id(raw: &str) -> Option<Id> {
         Id::parse(raw.as_bytes())
@@ -149,6 +163,16 @@ mod tests {
         {
             assert!(id(raw).is_none(), "{raw}");
         }
+    }
+
+    #[test]
+    fn equal_ids_hash_equally() {
+        let hasher = RandomState::new();
+        let hash = |raw| hasher.hash_one(id(raw).expect(raw));
+        assert_eq!(hash("\"a\""), hash("\"\\u0061\""));
+        assert_eq!(hash("0"), hash("-0"));
+        assert_ne!(hash("\"a\""), hash("\"b\""));
+        assert_ne!(hash("\"\\ud800\""), hash("\"\\ud801\""));
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl Server {
             limits: sessions,
             timeouts: config.timeouts.clone(),
             streams,
+            budget: Arc::clone(&budget),
             handshakes: watch_handshakes(
                 Arc::clone(&breaker),
                 Arc::clone(&status),

@@ -43,6 +43,7 @@
 
 use std::time::Duration;
 
+mod ask_limits;
 mod asks;
 mod batch;
 mod bodies;
