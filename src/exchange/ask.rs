@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::exchange::account::kept;
+use crate::exchange::call::Call;
+use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::Id;
 use crate::mcp::receipt::{Passage, Receipt};
 
@@ -24,13 +26,23 @@ pub struct Ask {
     pub since: Instant,
     /// Whether the client got it.
     pub receipt: Receipt,
+    /// The calls whose clocks stand still for it.
+    holds: Vec<u64>,
 }
 
 impl Ask {
     /// A request that is being sent.
     #[must_use]
     pub fn new(id: Id, method: &str, via: Via, now: Instant) -> Ask {
-        Ask { id, method: kept(method), via, since: now, receipt: Receipt::default() }
+        Ask { id, method: kept(method), via, since: now, receipt: Receipt::default(), holds: Vec::new() }
+    }
+
+    fn release(&self, now: Instant, calls: &mut CallMap<Call>) {
+        for number in &self.holds {
+            if let Some(call) = calls.get_mut(number) {
+                call.clock.release(now);
+            }
+        }
     }
 }
 
@@ -63,8 +75,6 @@ pub enum NotAdded {
 pub struct Asks {
     /// By the child's id. Whoever chose it cannot know the hasher's keys.
     open: HashMap<Id, Ask>,
-    /// Since when at least one is open.
-    waiting_since: Option<Instant>,
 }
 
 impl Asks {
@@ -74,36 +84,52 @@ impl Asks {
         self.open.is_empty()
     }
 
-    /// Adds one.
+    /// Adds one, and stops the clocks of the calls that `is_held` says it may be for. A call that
+    /// begins later is none of them.
     ///
     /// # Errors
     /// See [`NotAdded`].
-    pub fn add(&mut self, ask: Ask) -> Result<(), NotAdded> {
+    pub fn add(
+        &mut self,
+        mut ask: Ask,
+        calls: &mut CallMap<Call>,
+        is_held: impl Fn(&Call) -> bool,
+    ) -> Result<(), NotAdded> {
         if self.open.contains_key(&ask.id) {
             return Err(NotAdded::Duplicate);
         }
         if self.open.len() >= MOST_OPEN {
             return Err(NotAdded::Full);
         }
-        self.waiting_since.get_or_insert(ask.since);
+        for (number, call) in calls.iter_mut().filter(|(_, call)| is_held(call)) {
+            call.clock.hold(ask.since);
+            ask.holds.push(*number);
+        }
         self.open.insert(ask.id.clone(), ask);
         Ok(())
     }
 
-    /// Removes one.
-    pub fn take(&mut self, id: &Id) -> Option<Ask> {
-        self.open.remove(id)
+    /// Removes one; the clocks it held run on.
+    pub fn take(&mut self, id: &Id, now: Instant, calls: &mut CallMap<Call>) -> Option<Ask> {
+        let ask = self.open.remove(id)?;
+        ask.release(now, calls);
+        Some(ask)
     }
 
-    /// Removes all: nobody will answer them any more.
+    /// Removes all: nobody will answer them any more, and no call is left.
     pub fn take_all(&mut self) -> Vec<Ask> {
-        self.waiting_since = None;
         std::mem::take(&mut self.open).into_values().collect()
     }
 
     /// Removes those that waited too long: `limit` in general, `unread` for a reader of the
     /// standalone stream; and those no reader will ever get.
-    pub fn take_expired(&mut self, now: Instant, limit: Option<Duration>, unread: Option<Duration>) -> Vec<Ask> {
+    pub fn take_expired(
+        &mut self,
+        now: Instant,
+        limit: Option<Duration>,
+        unread: Option<Duration>,
+        calls: &mut CallMap<Call>,
+    ) -> Vec<Ask> {
         let over = |ask: &Ask| {
             let waited = now.saturating_duration_since(ask.since);
             limit.is_some_and(|limit| waited >= limit)
@@ -115,21 +141,15 @@ impl Asks {
         };
         let mut expired: Vec<Ask> = self.open.extract_if(|_, ask| over(ask)).map(|(_, ask)| ask).collect();
         expired.sort_by_key(|ask| ask.since);
+        expired.iter().for_each(|ask| ask.release(now, calls));
         expired
-    }
-
-    /// How long the child waited, if nothing is open any more; told once.
-    pub fn waited(&mut self, now: Instant) -> Option<Duration> {
-        if !self.open.is_empty() {
-            return None;
-        }
-        self.waiting_since.take().map(|since| now.saturating_duration_since(since))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Ask, Asks, MOST_OPEN, NotAdded, Via};
+    use crate::mcp::call_map::CallMap;
     use crate::mcp::ids::Id;
     use std::time::{Duration, Instant};
 
@@ -141,19 +161,22 @@ mod tests {
         Ask::new(id(raw), "ping", via, now)
     }
 
+    fn add(asks: &mut Asks, ask: Ask) -> Result<(), NotAdded> {
+        asks.add(ask, &mut CallMap::default(), |_| true)
+    }
+
     #[test]
     fn each_is_answered_once() {
         let now = Instant::now();
         let mut asks = Asks::default();
-        assert_eq!(asks.add(ask("\"e1\"", Via::Standalone, now)), Ok(()));
-        assert_eq!(asks.add(ask("\"e\\u0031\"", Via::Standalone, now)), Err(NotAdded::Duplicate));
-        assert_eq!(asks.add(ask("1", Via::Post(4), now)), Ok(()));
-        assert!(asks.take(&id("\"1\"")).is_none());
-        assert_eq!(asks.take(&id("\"\\u00651\"")).expect("open").id.raw(), b"\"e1\"");
-        assert_eq!(asks.waited(now), None);
-        assert!(asks.take(&id("1")).is_some());
-        assert_eq!(asks.waited(now + Duration::from_secs(3)), Some(Duration::from_secs(3)));
-        assert_eq!(asks.waited(now), None);
+        let take = |asks: &mut Asks, raw: &str| asks.take(&id(raw), now, &mut CallMap::default());
+        assert_eq!(add(&mut asks, ask("\"e1\"", Via::Standalone, now)), Ok(()));
+        assert_eq!(add(&mut asks, ask("\"e\\u0031\"", Via::Standalone, now)), Err(NotAdded::Duplicate));
+        assert_eq!(add(&mut asks, ask("1", Via::Post(4), now)), Ok(()));
+        assert!(take(&mut asks, "\"1\"").is_none());
+        assert_eq!(take(&mut asks, "\"\\u00651\"").expect("open").id.raw(), b"\"e1\"");
+        assert!(take(&mut asks, "1").is_some());
+        assert!(take(&mut asks, "1").is_none() && asks.is_empty());
     }
 
     #[test]
@@ -161,11 +184,11 @@ mod tests {
         let now = Instant::now();
         let mut asks = Asks::default();
         for n in 0..MOST_OPEN {
-            assert_eq!(asks.add(ask(&n.to_string(), Via::Standalone, now)), Ok(()));
+            assert_eq!(add(&mut asks, ask(&n.to_string(), Via::Standalone, now)), Ok(()));
         }
-        assert_eq!(asks.add(ask("\"more\"", Via::Standalone, now)), Err(NotAdded::Full));
-        assert!(asks.take(&id("7")).is_some());
-        assert_eq!(asks.add(ask("\"more\"", Via::Standalone, now)), Ok(()));
+        assert_eq!(add(&mut asks, ask("\"more\"", Via::Standalone, now)), Err(NotAdded::Full));
+        assert!(asks.take(&id("7"), now, &mut CallMap::default()).is_some());
+        assert_eq!(add(&mut asks, ask("\"more\"", Via::Standalone, now)), Ok(()));
         let long = Ask::new(id("1"), &"x".repeat(100_000), Via::Standalone, now);
         assert!(long.method.len() < 1_000);
     }
@@ -177,7 +200,7 @@ mod tests {
         let mut add = |raw: &str, via: Via| {
             let ask = ask(raw, via, now);
             let receipt = ask.receipt.clone();
-            assert_eq!(asks.add(ask), Ok(()));
+            assert_eq!(add(&mut asks, ask), Ok(()));
             receipt
         };
         let _unread = add("1", Via::Standalone);
@@ -185,7 +208,7 @@ mod tests {
         let _on_post = add("3", Via::Post(1));
         add("4", Via::Post(1)).lose();
         let mut expired = |after: u32, unread| {
-            let expired = asks.take_expired(now + second * after, Some(second * 10), unread);
+            let expired = asks.take_expired(now + second * after, Some(second * 10), unread, &mut CallMap::default());
             let mut ids: Vec<u8> = expired.iter().map(|ask| ask.id.raw()[0]).collect();
             ids.sort_unstable();
             ids

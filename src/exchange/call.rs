@@ -47,16 +47,23 @@ impl Call {
 }
 
 /// The two clocks of a call: one that progress winds up again, one that nothing does. Both stand
-/// still while the child waits for the client.
+/// still while the child waits for the client on the call's behalf; the second for no longer than
+/// one request of the child's may wait, however many there are.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     idle_since: Instant,
     running_since: Instant,
+    /// Requests of the child's that are open.
+    asks: usize,
+    /// Since when there is one.
+    waiting_since: Instant,
+    /// How long there was one, until the last was closed.
+    waited: Duration,
 }
 
 impl Clock {
     fn new(now: Instant) -> Clock {
-        Clock { idle_since: now, running_since: now }
+        Clock { idle_since: now, running_since: now, asks: 0, waiting_since: now, waited: Duration::ZERO }
     }
 
     /// The child showed progress.
@@ -64,19 +71,38 @@ impl Clock {
         self.idle_since = now;
     }
 
-    /// The child waited for the client for so long.
-    pub fn pause(&mut self, waited: Duration) {
-        self.idle_since += waited;
-        self.running_since += waited;
+    /// The child asks the client something.
+    pub fn hold(&mut self, now: Instant) {
+        if self.asks == 0 {
+            self.waiting_since = now;
+        }
+        self.asks += 1;
+    }
+
+    /// One thing that was asked is settled.
+    pub fn release(&mut self, now: Instant) {
+        let waited = self.waiting(now);
+        self.asks = self.asks.saturating_sub(1);
+        if self.asks == 0 {
+            self.waited += waited;
+            // Progress may have come meanwhile.
+            self.idle_since = (self.idle_since + waited).min(now);
+        }
+    }
+
+    fn waiting(&self, now: Instant) -> Duration {
+        if self.asks == 0 { Duration::ZERO } else { now.saturating_duration_since(self.waiting_since) }
     }
 
     /// Whether either ran out.
     #[must_use]
     pub fn is_over(&self, now: Instant, timeouts: &Timeouts) -> bool {
-        let passed = |since: Instant, limit: Option<Duration>| {
-            limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
+        let waiting = self.waiting(now);
+        let waited = (self.waited + waiting).min(timeouts.ask.unwrap_or(Duration::MAX));
+        let passed = |since: Instant, stood: Duration, limit: Option<Duration>| {
+            limit.is_some_and(|limit| now.saturating_duration_since(since).saturating_sub(stood) >= limit)
         };
-        passed(self.idle_since, timeouts.call_idle) || passed(self.running_since, timeouts.call_total)
+        passed(self.idle_since, waiting, timeouts.call_idle) || passed(self.running_since, waited, timeouts.call_total)
     }
 }
 
@@ -90,17 +116,20 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    #[test]
-    fn progress_winds_one_clock_and_waiting_stops_both() {
-        let limits = Timeouts {
+    fn limits(ask: Option<Duration>) -> Timeouts {
+        Timeouts {
             start: seconds(1),
             call_idle: Some(seconds(10)),
             call_total: Some(seconds(25)),
-            ask: None,
+            ask,
             close: seconds(1),
             term: seconds(1),
-        };
-        let start = Instant::now();
+        }
+    }
+
+    #[test]
+    fn progress_winds_one_clock() {
+        let (start, limits) = (Instant::now(), limits(None));
         let mut clock = Clock::new(start);
         assert!(!clock.is_over(start + seconds(9), &limits));
         assert!(clock.is_over(start + seconds(10), &limits));
@@ -108,7 +137,37 @@ mod tests {
         assert!(!clock.is_over(start + seconds(18), &limits));
         clock.progress(start + seconds(18));
         assert!(clock.is_over(start + seconds(25), &limits), "the total is not wound up");
-        clock.pause(seconds(100));
-        assert!(!clock.is_over(start + seconds(120), &limits));
+    }
+
+    #[test]
+    fn waiting_stops_both() {
+        let (start, limits) = (Instant::now(), limits(None));
+        let mut clock = Clock::new(start);
+        clock.hold(start + seconds(9));
+        clock.hold(start + seconds(50));
+        clock.release(start + seconds(60));
+        assert!(!clock.is_over(start + seconds(109), &limits), "one is still open");
+        clock.release(start + seconds(109));
+        assert!(!clock.is_over(start + seconds(109), &limits));
+        assert!(clock.is_over(start + seconds(110), &limits), "both go on where they stood");
+        // Progress while it waits does not give it time twice.
+        let mut clock = Clock::new(start);
+        clock.hold(start);
+        clock.progress(start + seconds(100));
+        clock.release(start + seconds(101));
+        assert!(clock.is_over(start + seconds(111), &limits));
+    }
+
+    #[test]
+    fn waiting_again_and_again_ends() {
+        let (start, limits) = (Instant::now(), limits(Some(seconds(30))));
+        let mut clock = Clock::new(start);
+        for n in 0..9 {
+            clock.hold(start + seconds(6 * n));
+            clock.release(start + seconds(6 * n + 6));
+        }
+        clock.hold(start + seconds(54));
+        assert!(!clock.is_over(start + seconds(54), &limits));
+        assert!(clock.is_over(start + seconds(55), &limits), "call_total and ask together");
     }
 }

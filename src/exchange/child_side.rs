@@ -3,7 +3,6 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::watch;
 
 use crate::exchange::ask::{Ask, NotAdded, Via};
@@ -11,23 +10,16 @@ use crate::exchange::call::Call;
 use crate::exchange::handshake::settled_revision;
 use crate::exchange::in_band::Cause;
 use crate::exchange::post::{Post, Reply};
-use crate::exchange::route::{Candidate, Matter, Target, choose};
-use crate::exchange::session::{Phase, Session, outcome_of};
+use crate::exchange::route::{Candidate, Matter, Target, choose, owner};
+use crate::exchange::session::{Phase, Session, State, outcome_of};
 use crate::exchange::stream::Stream;
 use crate::mcp::ids::Id;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::payload::Spliced;
-use crate::mcp::receipt::Passage;
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, Refusal, SessionEnd, Start};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
-
-/// How long a request waits in the log of a standalone stream nobody reads.
-const UNREAD_WAIT: Duration = Duration::from_secs(60);
-
-/// Code of an answer that never came, as both official SDKs use it for a request that timed out.
-const TIMED_OUT: i32 = -32001;
 
 impl Participant for Session {
     fn answer(&self, call: u64, answer: Answer) {
@@ -76,7 +68,7 @@ impl Participant for Session {
         }
         self.terms.metrics.notification(Direction::ToClient, notice_of(message.method()));
         let payload = message.unchanged();
-        match self.target(Matter::Notification, &message) {
+        match self.target(Matter::Notification, &message).0 {
             Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}
             _ => self.push_standalone(EventKind::Notification, &payload),
         }
@@ -235,14 +227,18 @@ impl Session {
     /// Passes a request of the child's, for which the client declared itself, on to it.
     pub(super) fn ask(&self, message: Message) {
         let Some(id) = message.id() else { return };
-        let target = self.target(Matter::Request, &message);
+        let (target, owner) = self.target(Matter::Request, &message);
         let via = match &target {
             Target::Post((number, _)) => Via::Post(*number),
             Target::Standalone => Via::Standalone,
         };
         let ask = Ask::new(id, message.method(), via, Instant::now());
         let receipt = ask.receipt.clone();
-        let added = self.state().asks.add(ask);
+        let added = {
+            let State { asks, calls, .. } = &mut *self.state();
+            let is_held = |call: &Call| owner.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, &call.post));
+            asks.add(ask, calls, is_held)
+        };
         match added {
             Ok(()) => {}
             Err(NotAdded::Duplicate) => {
@@ -287,7 +283,7 @@ impl Session {
     }
 
     /// Sends something the way a request went before.
-    fn send_via(&self, via: &Via, kind: EventKind, payload: &Spliced<'_>) {
+    pub(super) fn send_via(&self, via: &Via, kind: EventKind, payload: &Spliced<'_>) {
         let post = match via {
             Via::Post(number) => self.state().calls.get(number).map(|call| Arc::clone(&call.post)),
             Via::Standalone => None,
@@ -298,41 +294,9 @@ impl Session {
         }
     }
 
-    /// Answers requests of the child's that waited too long, and tells the client to forget them.
-    pub(super) fn expire_asks(&self, now: Instant) {
-        let unread = (!self.standalone.is_read()).then_some(UNREAD_WAIT);
-        let expired = {
-            let mut state = self.state();
-            if state.asks.is_empty() {
-                return;
-            }
-            let expired = state.asks.take_expired(now, self.terms.timeouts.ask, unread);
-            state.resume_clocks(now);
-            expired
-        };
-        for ask in expired {
-            let lost = ask.receipt.passage() == Passage::Lost;
-            let (why, outcome) = if lost {
-                ("too much waits for the client to read", Outcome::ClientGone)
-            } else {
-                ("the client did not answer in time", Outcome::Timeout)
-            };
-            if let Some(conversation) = self.conversation.get() {
-                conversation.refuse(&ask.id, TIMED_OUT, why);
-            }
-            self.accounts().asked(&ask.id, &ask.method, self, now.duration_since(ask.since), outcome);
-            // What the client was never asked needs no cancellation.
-            if lost {
-                continue;
-            }
-            let withdrawal = withdrawal(&ask.id);
-            self.send_via(&ask.via, EventKind::Notification, &Spliced::unchanged(&withdrawal));
-        }
-        self.settle();
-    }
-
-    /// The way for a message of the child's own. The POSTs are looked at outside the session's lock.
-    fn target(&self, matter: Matter, message: &Message) -> Target<Way> {
+    /// The way for a message of the child's own, and the POST it is certainly for. The POSTs are
+    /// looked at outside the session's lock.
+    fn target(&self, matter: Matter, message: &Message) -> (Target<Way>, Option<Arc<Post>>) {
         let task = message.string(message.fields().related_task);
         let (mut ways, named) = {
             let state = self.state();
@@ -350,21 +314,14 @@ impl Session {
         ways.dedup_by(|(_, later), (_, earlier)| Arc::ptr_eq(later, earlier));
         let candidate = |way: &Way| Candidate { post: way.0, can_stream: way.1.can_stream() };
         let candidates: Vec<Candidate<u64>> = ways.iter().map(candidate).collect();
-        match choose(matter, named.as_ref().map(candidate), &candidates, self.standalone.is_read()) {
+        let named_candidate = named.as_ref().map(candidate);
+        let owner = owner(named_candidate, &candidates);
+        let target = choose(matter, named_candidate, &candidates, self.standalone.is_read());
+        let way = |number: u64| named.iter().chain(&ways).find(|(known, _)| *known == number).cloned();
+        let target = match target {
             Target::Standalone => Target::Standalone,
-            Target::Post(number) => named
-                .into_iter()
-                .chain(ways)
-                .find(|(known, _)| *known == number)
-                .map_or(Target::Standalone, Target::Post),
-        }
+            Target::Post(number) => way(number).map_or(Target::Standalone, Target::Post),
+        };
+        (target, owner.and_then(way).map(|(_, post)| post))
     }
-}
-
-fn withdrawal(id: &Id) -> Bytes {
-    let mut text = BytesMut::with_capacity(128);
-    text.put_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":");
-    text.put_slice(id.raw());
-    text.put_slice(b",\"reason\":\"timed out\"}}");
-    text.freeze()
 }

@@ -8,6 +8,7 @@ mod child_side;
 mod client_side;
 mod congestion;
 mod early;
+mod expiry;
 pub mod gateway_error;
 mod handshake;
 mod in_band;

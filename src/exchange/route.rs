@@ -52,9 +52,16 @@ pub fn choose<P: Copy + PartialEq>(
     newest.map_or(Target::Standalone, |candidate| Target::Post(candidate.post))
 }
 
+/// The POST a message of the child's is certainly for, whether it can be delivered there or not:
+/// the one it names, or the only one with requests in flight.
+pub fn owner<P: Copy>(named: Option<Candidate<P>>, posts: &[Candidate<P>]) -> Option<P> {
+    let only = if let [only] = posts { Some(*only) } else { None };
+    named.or(only).map(|owner| owner.post)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Candidate, Matter, Target, choose};
+    use super::{Candidate, Matter, Target, choose, owner};
 
     const fn post(post: u8, can_stream: bool) -> Candidate<u8> {
         Candidate { post, can_stream }
@@ -82,5 +89,13 @@ mod tests {
         for (matter, named, posts, open, target) in cases {
             assert_eq!(choose(matter, named, posts, open), target, "{matter:?} {named:?} {posts:?} {open}");
         }
+    }
+
+    #[test]
+    fn knows_whose_it_is_or_does_not() {
+        assert_eq!(owner(Some(post(2, false)), &[post(1, true), post(2, false)]), Some(2));
+        assert_eq!(owner(None, &[post(1, false)]), Some(1));
+        assert_eq!(owner(None, &[post(1, true), post(2, true)]), None);
+        assert_eq!(owner::<u8>(None, &[]), None);
     }
 }

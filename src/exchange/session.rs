@@ -73,12 +73,12 @@ pub(super) struct State {
     pub(super) revision: Option<Revision>,
     pub(super) calls: CallMap<Call>,
     pub(super) asks: Asks,
-    streams: Streams,
+    pub(super) streams: Streams,
     /// Requests of the child's that came before the client had confirmed.
     pub(super) early: Early,
-    active: Instant,
+    pub(super) active: Instant,
     /// Since when the client is silent after the InitializeResult; `None` before it and once it went on.
-    silent: Option<Instant>,
+    pub(super) silent: Option<Instant>,
 }
 
 /// One session. Only `exchange::registry` hands them out, to their owner.
@@ -96,7 +96,7 @@ pub struct Session {
     /// The stream that was appended to and not told yet.
     pub(super) quiet: Mutex<Option<Quiet>>,
     confirmed: watch::Sender<bool>,
-    opened: Instant,
+    pub(super) opened: Instant,
     pub(super) state: Mutex<State>,
 }
 
@@ -342,13 +342,11 @@ impl Session {
         post.promote(|| self.open_stream());
     }
 
-    /// Ends the wait for a client's answer; the calls' clocks run on once none is awaited.
+    /// Ends the wait for a client's answer; the clocks it held run on.
     pub(super) fn take_ask(&self, id: &Id) -> Option<Ask> {
         let now = Instant::now();
-        let mut state = self.state();
-        let ask = state.asks.take(id)?;
-        state.resume_clocks(now);
-        Some(ask)
+        let State { asks, calls, .. } = &mut *self.state();
+        asks.take(id, now, calls)
     }
 
     pub(super) fn touch(&self) {
@@ -490,67 +488,6 @@ impl Session {
         }
     }
 
-    /// Looks at every clock. Gives the reason if the session is over.
-    pub fn sweep(self: &Arc<Self>, now: Instant) -> Option<SessionEnd> {
-        self.expire_asks(now);
-        self.expire_calls(now);
-        let limits = &self.terms.limits;
-        let passed = |since: Instant, limit: Option<Duration>| {
-            limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
-        };
-        let mut state = self.state();
-        state.streams.expire(now);
-        if state.is_busy() || self.standalone.is_read() || state.streams.iter().any(|stream| stream.is_read()) {
-            state.active = now;
-        }
-        match state.phase {
-            Phase::Ended(why) => Some(why),
-            Phase::Starting => None,
-            _ if passed(self.opened, limits.absolute) => Some(SessionEnd::Absolute),
-            Phase::Answered if state.silent.is_some_and(|since| passed(since, Some(limits.uninitialized))) => {
-                Some(SessionEnd::Uninitialized)
-            }
-            _ if passed(state.active, limits.idle) => Some(SessionEnd::Idle),
-            _ => None,
-        }
-    }
-
-    fn expire_calls(self: &Arc<Self>, now: Instant) {
-        let over: Vec<(u64, Call)> = {
-            let mut state = self.state();
-            if !state.asks.is_empty() {
-                return;
-            }
-            let start = self.terms.timeouts.start;
-            let starting = state.phase == Phase::Starting;
-            let numbers: Vec<u64> = state
-                .calls
-                .iter()
-                .filter(|(_, call)| {
-                    if starting {
-                        call.account.child_time() >= start
-                    } else {
-                        call.clock.is_over(now, &self.terms.timeouts)
-                    }
-                })
-                .map(|(number, _)| *number)
-                .collect();
-            numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
-        };
-        for (number, call) in over {
-            let starting = self.state().phase == Phase::Starting;
-            if let Some(conversation) = self.conversation.get() {
-                conversation.cancel(number, None, "timed out");
-                conversation.check_alive();
-            }
-            self.conclude(call, |id| Cause::Timeout.reply(id));
-            if starting {
-                (self.terms.handshakes)(Start::Timeout, self.terms.timeouts.start);
-                self.end(SessionEnd::ChildGone);
-            }
-        }
-    }
-
     /// Whether it may be ended to make room, and since when it is idle: nothing in flight, no open
     /// stream, nothing undelivered.
     #[must_use]
@@ -580,17 +517,8 @@ impl Session {
 }
 
 impl State {
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         !self.calls.is_empty() || !self.asks.is_empty()
-    }
-
-    /// Once no answer of the client's is awaited, the calls' clocks run on from here.
-    pub(super) fn resume_clocks(&mut self, now: Instant) {
-        if let Some(waited) = self.asks.waited(now) {
-            for call in self.calls.values_mut() {
-                call.clock.pause(waited);
-            }
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The clocks of calls and of what a child asks; what is cancelled, how, and what comes too late.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -103,6 +103,43 @@ fn the_clock_stops_while_the_child_waits_for_the_client() {
     assert_eq!(answer["result"]["structuredContent"]["result"]["action"], "accept", "{answer}");
     // It goes on afterwards.
     assert_timed_out(&session.call(2, "silent", json!({})));
+}
+
+/// INTERFACE `timeouts`: only the call that asks waits for the client; another one's clock goes on.
+#[test]
+fn a_question_stops_only_the_clock_of_its_call() {
+    let gateway = Gateway::start(&lone().key("timeouts.call_idle = \"500ms\"").toml());
+    let session = open(&gateway);
+    let mut asking = session.send_call(1, "ask", json!({ "method": "elicitation/create", "id": "e" })).stream();
+    asking.await_message(|message| message["id"] == "e");
+    let answer = session.call(2, "silent", json!({}));
+    assert_eq!(answer["error"]["data"]["reason"], "timeout", "{answer}");
+    session.respond(&json!("e"), json!({ "action": "accept" }));
+    let answer = asking.next_message();
+    assert_eq!(answer["result"]["structuredContent"]["result"]["action"], "accept", "{answer}");
+}
+
+/// R:H32, INTERFACE `timeouts`: a child that asks again and again keeps a call alive for `call_total` and
+/// `ask` together, no longer.
+#[test]
+fn questions_do_not_keep_a_call_alive_for_ever() {
+    let server = lone().key("timeouts.call_total = \"400ms\"\ntimeouts.ask = \"600ms\"").toml();
+    let gateway = Gateway::start(&format!("streams.sse_after = \"1m\"\n{server}"));
+    let session = open(&gateway);
+    let mut get = session.get();
+    let began = Instant::now();
+    let mut silent = session.send_call("silent", "silent", json!({}));
+    // One is always open, and with two calls in flight each belongs to nobody in particular.
+    let mut number = 0;
+    while silent.connection.is_quiet_for(Duration::from_millis(100)) {
+        assert!(number < 100, "the call never ends");
+        number += 1;
+        session.call(number, "ask", json!({ "method": "elicitation/create", "id": number, "wait": false }));
+        get.await_message(|message| message["id"] == number);
+    }
+    let answer: Value = silent.finish().message();
+    assert_eq!(answer["error"]["data"]["reason"], "timeout", "{answer}");
+    assert!(began.elapsed() >= Duration::from_millis(800), "the clock stood still for some of it");
 }
 
 /// INTERFACE `timeouts.ask`: a client that does not answer costs the child an error, once; the

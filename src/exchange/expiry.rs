@@ -1,0 +1,126 @@
+//! What ends when a session's clocks run out: its calls, what its child asks, itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::exchange::call::Call;
+use crate::exchange::in_band::Cause;
+use crate::exchange::session::{Phase, Session, State};
+use crate::mcp::ids::Id;
+use crate::mcp::payload::Spliced;
+use crate::mcp::receipt::Passage;
+use crate::mcp::stream_log::EventKind;
+use crate::telemetry::label::{Outcome, SessionEnd, Start};
+use crate::upstream::participant::Participant;
+
+/// How long a request waits in the log of a standalone stream nobody reads.
+const UNREAD_WAIT: Duration = Duration::from_secs(60);
+
+/// Code of an answer that never came, as both official SDKs use it for a request that timed out.
+const TIMED_OUT: i32 = -32001;
+
+impl Session {
+    /// Looks at every clock. Gives the reason if the session is over.
+    pub fn sweep(self: &Arc<Self>, now: Instant) -> Option<SessionEnd> {
+        self.expire_asks(now);
+        self.expire_calls(now);
+        let limits = &self.terms.limits;
+        let passed = |since: Instant, limit: Option<Duration>| {
+            limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
+        };
+        let mut state = self.state();
+        state.streams.expire(now);
+        if state.is_busy() || self.standalone.is_read() || state.streams.iter().any(|stream| stream.is_read()) {
+            state.active = now;
+        }
+        match state.phase {
+            Phase::Ended(why) => Some(why),
+            Phase::Starting => None,
+            _ if passed(self.opened, limits.absolute) => Some(SessionEnd::Absolute),
+            Phase::Answered if state.silent.is_some_and(|since| passed(since, Some(limits.uninitialized))) => {
+                Some(SessionEnd::Uninitialized)
+            }
+            _ if passed(state.active, limits.idle) => Some(SessionEnd::Idle),
+            _ => None,
+        }
+    }
+
+    /// Ends the calls whose clocks ran out.
+    fn expire_calls(self: &Arc<Self>, now: Instant) {
+        let over: Vec<(u64, Call)> = {
+            let mut state = self.state();
+            let start = self.terms.timeouts.start;
+            let starting = state.phase == Phase::Starting;
+            let numbers: Vec<u64> = state
+                .calls
+                .iter()
+                .filter(|(_, call)| {
+                    if starting {
+                        call.account.child_time() >= start
+                    } else {
+                        call.clock.is_over(now, &self.terms.timeouts)
+                    }
+                })
+                .map(|(number, _)| *number)
+                .collect();
+            numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
+        };
+        for (number, call) in over {
+            let starting = self.state().phase == Phase::Starting;
+            if let Some(conversation) = self.conversation.get() {
+                conversation.cancel(number, None, "timed out");
+                // A child that does one thing at a time answers no ping while it waits for the client.
+                if self.state().asks.is_empty() {
+                    conversation.check_alive();
+                }
+            }
+            self.conclude(call, |id| Cause::Timeout.reply(id));
+            if starting {
+                (self.terms.handshakes)(Start::Timeout, self.terms.timeouts.start);
+                self.end(SessionEnd::ChildGone);
+            }
+        }
+    }
+
+    /// Answers requests of the child's that waited too long, and tells the client to forget them.
+    fn expire_asks(&self, now: Instant) {
+        let unread = (!self.standalone.is_read()).then_some(UNREAD_WAIT);
+        let expired = {
+            let mut state = self.state();
+            if state.asks.is_empty() {
+                return;
+            }
+            let State { asks, calls, .. } = &mut *state;
+            asks.take_expired(now, self.terms.timeouts.ask, unread, calls)
+        };
+        for ask in expired {
+            let lost = ask.receipt.passage() == Passage::Lost;
+            let (why, outcome) = if lost {
+                ("too much waits for the client to read", Outcome::ClientGone)
+            } else {
+                ("the client did not answer in time", Outcome::Timeout)
+            };
+            if let Some(conversation) = self.conversation.get() {
+                conversation.refuse(&ask.id, TIMED_OUT, why);
+            }
+            self.accounts().asked(&ask.id, &ask.method, self, now.duration_since(ask.since), outcome);
+            // What the client was never asked needs no cancellation.
+            if lost {
+                continue;
+            }
+            let withdrawal = withdrawal(&ask.id);
+            self.send_via(&ask.via, EventKind::Notification, &Spliced::unchanged(&withdrawal));
+        }
+        self.settle();
+    }
+}
+
+fn withdrawal(id: &Id) -> Bytes {
+    let mut text = BytesMut::with_capacity(128);
+    text.put_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":");
+    text.put_slice(id.raw());
+    text.put_slice(b",\"reason\":\"timed out\"}}");
+    text.freeze()
+}
