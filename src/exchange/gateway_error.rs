@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// JSON-RPC 2.0 section 5.1: the parameters are not what the method takes.
+pub const INVALID_PARAMS: i32 = -32602;
+
 /// When to come back, where nothing better is known.
 pub const SOON: Duration = Duration::from_secs(1);
 /// The same, where something has to come free first, or a process has to be replaced.
@@ -14,6 +17,8 @@ pub const LATER: Duration = Duration::from_secs(5);
 pub const SHORT_OF_MEMORY: &str = "The gateway is short of memory; try again later.";
 /// Said of a new session and a call alike: the gateway is draining.
 pub const STOPPING: &str = "The gateway is shutting down; try again.";
+/// Said of `initialize` and a call alike.
+pub const BAD_TOKEN: &str = "A progress token is a string or an integer, up to 256 characters.";
 
 /// One error object (JSON-RPC 2.0 section 5.1), whose `data` tells that the gateway speaks, and why.
 pub struct GatewayError {

@@ -1,11 +1,11 @@
 //! Answers the gateway makes up for a live session's call: JSON-RPC errors under the caller's id.
 //!
-//! Their codes are HTTP's numbers, outside the range JSON-RPC reserves; `data` says that the
-//! gateway speaks, why, and whether the child may have acted.
+//! Their codes are HTTP's numbers, outside the range JSON-RPC reserves, but for what JSON-RPC has a
+//! code for; `data` says that the gateway speaks, why, and whether the child may have acted.
 
 use std::time::Duration;
 
-use crate::exchange::gateway_error::{GatewayError, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
+use crate::exchange::gateway_error::{BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
 use crate::exchange::post::{Reply, Trouble};
 use crate::mcp::ids::Id;
 use crate::mcp::payload::Payload;
@@ -42,6 +42,8 @@ pub enum Cause {
     SessionEnded,
     /// The child answered `initialize` with a revision that has no sessions.
     BadRevision,
+    /// The progress token is none.
+    BadToken,
 }
 
 /// What is said, and as which HTTP status it could be said.
@@ -86,12 +88,15 @@ impl Cause {
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
             ),
+            Cause::BadToken => words(400, Refusal::Parse.as_str(), "no", BAD_TOKEN, None),
         }
     }
 
     fn outcome(self) -> Outcome {
         match self {
-            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining { sent: false } => Outcome::Refused,
+            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining { sent: false } | Cause::BadToken => {
+                Outcome::Refused
+            }
             Cause::ChildGone { .. } => Outcome::ChildGone,
             Cause::Timeout => Outcome::Timeout,
             Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
@@ -107,6 +112,7 @@ impl Cause {
             Cause::Busy => Some(Refusal::Overload),
             Cause::Memory => Some(Refusal::Memory),
             Cause::Draining { sent: false } => Some(Refusal::Draining),
+            Cause::BadToken => Some(Refusal::Parse),
             _ => None,
         }
     }
@@ -115,7 +121,7 @@ impl Cause {
     #[must_use]
     pub fn reply(self, id: &Id) -> Reply {
         let Words { status, reason, executed, message, retry_after } = self.words();
-        let code = i32::from(status);
+        let code = if self == Cause::BadToken { INVALID_PARAMS } else { i32::from(status) };
         let error = GatewayError { code, message, reason: Some(reason), executed: Some(executed), retry_after };
         Reply {
             payload: Payload::whole(error.to_json(Some(id.raw()))),
@@ -149,12 +155,13 @@ mod tests {
             Cause::Cancelled,
             Cause::SessionEnded,
             Cause::BadRevision,
+            Cause::BadToken,
         ];
         for cause in causes {
             let value: serde_json::Value = serde_json::from_slice(&cause.reply(&id).payload.to_bytes()).expect("json");
             assert_eq!(value["id"], "a\"b");
             let code = value["error"]["code"].as_i64().expect("a code");
-            assert!(!(-32768..=-32000).contains(&code));
+            assert_eq!((-32768..=-32000).contains(&code), cause == Cause::BadToken);
             assert_eq!(value["error"]["data"]["gateway"], true);
             assert!(value["error"]["data"]["executed"] == "no" || value["error"]["data"]["executed"] == "maybe");
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::exchange::gateway_error::{GatewayError, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
+use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
 use crate::telemetry::label::Refusal;
 
 use super::body::Body;
@@ -54,6 +54,8 @@ pub enum Refused {
     Parse,
     /// The body is JSON but no message; the text says what is wrong.
     Invalid(&'static str),
+    /// A message with a parameter that cannot be; the text says which.
+    InvalidParams(&'static str),
     /// No `Mcp-Session-Id` on what is no `initialize`.
     SessionMissing,
     /// No such session here, or not this caller's.
@@ -95,6 +97,7 @@ impl Refused {
             | Refused::ProtocolVersion
             | Refused::Parse
             | Refused::Invalid(_)
+            | Refused::InvalidParams(_)
             | Refused::SessionMissing
             | Refused::EventId => StatusCode::BAD_REQUEST,
             Refused::Unauthenticated(_) | Refused::AdminToken => StatusCode::UNAUTHORIZED,
@@ -124,6 +127,7 @@ impl Refused {
         match self {
             Refused::Parse => PARSE_ERROR,
             Refused::Invalid(_) | Refused::SessionMissing | Refused::ProtocolVersion => INVALID_REQUEST,
+            Refused::InvalidParams(_) => INVALID_PARAMS,
             _ => i32::from(self.status().as_u16()),
         }
     }
@@ -137,7 +141,7 @@ impl Refused {
             Refused::HostForbidden => "This host name is not served here",
             Refused::OriginForbidden => "This origin may not call this server",
             Refused::TooManyFields => "The request has too many header fields",
-            Refused::BadHeader(text) | Refused::Invalid(text) => text,
+            Refused::BadHeader(text) | Refused::Invalid(text) | Refused::InvalidParams(text) => text,
             Refused::ProtocolVersion => "This MCP-Protocol-Version is not supported",
             Refused::NotFound => "Nothing is served at this path",
             Refused::Method(_) => "This method is not served at this path",
@@ -178,7 +182,7 @@ impl Refused {
             | Refused::SessionMissing
             | Refused::EventId => Refusal::Headers,
             Refused::NotAcceptable | Refused::MediaType | Refused::Encoded => Refusal::MediaType,
-            Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) => Refusal::Parse,
+            Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) | Refused::InvalidParams(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
             Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
@@ -302,7 +306,7 @@ mod tests {
     use http::{HeaderValue, Response};
     use serde_json::Value;
 
-    use super::{Body, INVALID_REQUEST, PARSE_ERROR, Refused};
+    use super::{Body, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refused};
 
     pub(crate) fn bytes(response: Response<Body>) -> Bytes {
         use http_body::Body as _;
@@ -332,6 +336,7 @@ mod tests {
             Refused::TooLarge,
             Refused::Parse,
             Refused::Invalid("The message is bad"),
+            Refused::InvalidParams("A parameter is bad"),
             Refused::SessionMissing,
             Refused::SessionUnknown,
             Refused::EventId,
@@ -359,7 +364,7 @@ mod tests {
             assert_eq!(error["error"]["message"], text);
             assert_eq!(error["error"]["code"], code);
             assert_eq!(error["error"]["data"]["gateway"], true);
-            let own = [PARSE_ERROR, INVALID_REQUEST].contains(&code) && status == 400;
+            let own = [PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS].contains(&code) && status == 400;
             assert!(own || code == i32::from(status), "{refused:?} has code {code}");
         }
     }

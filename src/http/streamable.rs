@@ -16,6 +16,7 @@ use crate::caller::{Fate, Peer};
 use crate::exchange::Cause;
 use crate::exchange::account::Account;
 use crate::exchange::capacity::{Permit, Reached};
+use crate::exchange::gateway_error::BAD_TOKEN;
 use crate::exchange::post::{Form, Head, Post, Reply};
 use crate::exchange::registry::NoSeat;
 use crate::exchange::session::{NoStream, Session};
@@ -111,6 +112,9 @@ impl Streamable<'_> {
         post: &Arc<Post>,
         only: Option<Arc<Stream>>,
     ) -> Result<Arc<Session>, Refused> {
+        if message.has_bad_token() {
+            return Err(Refused::InvalidParams(BAD_TOKEN));
+        }
         let permit = self.permit().map_err(|reached| match reached {
             Reached::Total => Refused::Overload,
             Reached::Principal => Refused::PrincipalRequests,
@@ -161,7 +165,9 @@ impl Streamable<'_> {
     pub(super) fn submit(&self, session: &Arc<Session>, message: &Message, post: &Arc<Post>) {
         let account = |permit| Account::new(message, self.peer, self.arrived, permit);
         let budget = &self.door.bounds.budget;
-        let refused = if self.server.is_draining() {
+        let refused = if message.has_bad_token() {
+            Cause::BadToken
+        } else if self.server.is_draining() {
             Cause::Draining { sent: false }
         } else if budget.used() >= budget.limit() {
             Cause::Memory

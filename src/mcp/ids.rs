@@ -33,12 +33,18 @@ impl Id {
     /// literal of up to 256 digits.
     #[must_use]
     pub fn parse(raw: &[u8]) -> Option<Id> {
-        let fits = match raw.first()? {
-            b'"' => raw.len() <= MAX_ID + 2,
-            b'-' => raw.len() <= MAX_ID + 1 && raw[1..].iter().all(u8::is_ascii_digit),
-            _ => raw.len() <= MAX_ID && raw.iter().all(u8::is_ascii_digit),
-        };
-        fits.then(|| Id { raw: Raw::copy(raw) })
+        Id::fits(raw).then(|| Id { raw: Raw::copy(raw) })
+    }
+
+    /// Whether a raw JSON value is an id.
+    #[must_use]
+    pub fn fits(raw: &[u8]) -> bool {
+        match raw {
+            [] => false,
+            [b'"', ..] => raw.len() <= MAX_ID + 2,
+            [b'-', digits @ ..] => digits.len() <= MAX_ID && digits.iter().all(u8::is_ascii_digit),
+            digits => digits.len() <= MAX_ID && digits.iter().all(u8::is_ascii_digit),
+        }
     }
 
     /// The bytes to echo.

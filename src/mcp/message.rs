@@ -206,6 +206,14 @@ impl Message {
         Id::parse(span.of(&self.text))
     }
 
+    /// Whether it asks for progress under what is no token: neither a string nor an integer
+    /// (Progress, Progress Flow), or one too long to be kept. `null` asks for nothing.
+    #[must_use]
+    pub fn has_bad_token(&self) -> bool {
+        let token = self.fields.token.map(|span| span.of(&self.text));
+        token.is_some_and(|token| token != b"null" && !Id::fits(token))
+    }
+
     /// Whether a result says of itself that the tool failed.
     #[must_use]
     pub fn is_tool_error(&self) -> bool {
@@ -226,7 +234,7 @@ impl Message {
         self.write_method(out);
         if let Some(params) = self.fields.params {
             out.extend_from_slice(b",\"params\":");
-            match self.fields.token.filter(|_| self.id_at(self.fields.token).is_some()) {
+            match self.fields.token.filter(|token| Id::fits(token.of(&self.text))) {
                 Some(token) => {
                     out.extend_from_slice(&self.text[params.start()..token.start()]);
                     put_u64(out, id);
@@ -470,6 +478,22 @@ mod tests {
             "{\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"result\":{\"a\":1}}\n"
         );
         assert_eq!(answer.with_id(&id).to_bytes(), &br#"{"jsonrpc":"2.0","id":"e1","result":{"a":1}}"#[..]);
+    }
+
+    #[test]
+    fn tells_tokens_from_what_is_none() {
+        let asks = |token: &str| {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{"_meta":{{"progressToken":{token}}}}}}}"#);
+            read(&text).has_bad_token()
+        };
+        for token in ["0", "-1", "\"\"", "\"é\"", "184467440737095516160", "null"] {
+            assert!(!asks(token), "{token}");
+        }
+        for token in ["{}", "[1]", "1.0", "1e2", "true", &format!("\"{}\"", "t".repeat(257))] {
+            assert!(asks(token), "{token}");
+        }
+        assert!(!read(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"progressToken":{}}}"#).has_bad_token());
     }
 
     #[test]

@@ -77,6 +77,7 @@ mod origin;
 mod payload;
 mod pipes;
 mod pool;
+mod progress_token;
 mod replay;
 mod resume;
 mod routing;
