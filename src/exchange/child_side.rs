@@ -103,7 +103,7 @@ fn reply_of(id: &Id, answer: Answer) -> Reply {
             trouble: None,
             permit: None,
         },
-        Answer::Lost(Loss::ChildGone) => Cause::ChildGone { sent: true }.reply(id),
+        Answer::Lost(Loss::ChildGone { sent }) => Cause::ChildGone { sent }.reply(id),
         Answer::Lost(Loss::TooLarge) => Cause::TooLarge.reply(id),
         Answer::Lost(Loss::BadLine) => Cause::BadChildLine.reply(id),
     }
@@ -146,7 +146,7 @@ impl Session {
         }
         let how = match &answer {
             Answer::Message(_) => Start::Ok,
-            Answer::Lost(Loss::ChildGone) => Start::Exited,
+            Answer::Lost(Loss::ChildGone { .. }) => Start::Exited,
             Answer::Lost(Loss::BadLine | Loss::TooLarge) => Start::Protocol,
         };
         (self.terms.handshakes)(how, call.account.child_time());

@@ -47,11 +47,14 @@ impl Session {
             numbers.into_iter().filter_map(|number| Some((number, state.calls.remove(&number)?))).collect()
         };
         for (number, call) in taken {
-            if let Some(conversation) = self.conversation.get() {
-                conversation.cancel(number, Some(message), "cancelled");
-            }
-            self.conclude(call, |id| Cause::Cancelled.reply(id));
+            let sent = self.take_back(number, Some(message), "cancelled");
+            self.conclude(call, |id| Cause::Cancelled { sent }.reply(id));
         }
+    }
+
+    /// Takes a call back from the child. Tells whether the child may have seen it.
+    pub(super) fn take_back(&self, number: u64, notification: Option<&Message>, reason: &'static str) -> bool {
+        self.conversation.get().is_none_or(|conversation| conversation.cancel(number, notification, reason))
     }
 
     /// Takes the client's answer to a request of the child's. Whoever asks for nothing gets

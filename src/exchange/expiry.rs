@@ -69,14 +69,13 @@ impl Session {
         };
         for (number, call) in over {
             let starting = self.state().phase == Phase::Starting;
-            if let Some(conversation) = self.conversation.get() {
-                conversation.cancel(number, None, "timed out");
-                // A child that does one thing at a time answers no ping while it waits for the client.
-                if self.state().asks.is_empty() {
-                    conversation.check_alive();
-                }
+            let sent = self.take_back(number, None, "timed out");
+            // A child that does one thing at a time answers no ping while it waits for the client.
+            let waits = !self.state().asks.is_empty();
+            if let Some(conversation) = self.conversation.get().filter(|_| !waits) {
+                conversation.check_alive();
             }
-            self.conclude(call, |id| Cause::Timeout.reply(id));
+            self.conclude(call, |id| Cause::Timeout { sent }.reply(id));
             if starting {
                 (self.terms.handshakes)(Start::Timeout, self.terms.timeouts.start);
                 self.end(SessionEnd::ChildGone);

@@ -31,15 +31,24 @@ pub enum Cause {
         sent: bool,
     },
     /// One of the clocks ran out.
-    Timeout,
+    Timeout {
+        /// Whether the child may have seen the call.
+        sent: bool,
+    },
     /// The result was longer than `line_bytes`.
     TooLarge,
     /// The line that held the result was no message.
     BadChildLine,
     /// The client took the call back.
-    Cancelled,
+    Cancelled {
+        /// Whether the child may have seen the call.
+        sent: bool,
+    },
     /// The session ended.
-    SessionEnded,
+    SessionEnded {
+        /// Whether the child may have seen the call.
+        sent: bool,
+    },
     /// The child answered `initialize` with a revision that has no sessions.
     BadRevision,
     /// The progress token is none.
@@ -53,6 +62,11 @@ struct Words {
     executed: &'static str,
     message: &'static str,
     retry_after: Option<Duration>,
+}
+
+/// Whether the child may have acted on what it may have seen.
+fn executed(sent: bool) -> &'static str {
+    if sent { "maybe" } else { "no" }
 }
 
 impl Cause {
@@ -70,7 +84,9 @@ impl Cause {
             Cause::ChildGone { sent: true } => {
                 words(502, "child_gone", "maybe", "The server ended during the call.", None)
             }
-            Cause::Timeout => words(504, "timeout", "maybe", "The server did not answer in time.", None),
+            Cause::Timeout { sent } => {
+                words(504, "timeout", executed(sent), "The server did not answer in time.", None)
+            }
             Cause::TooLarge => words(
                 413,
                 Refusal::TooLarge.as_str(),
@@ -79,8 +95,10 @@ impl Cause {
                 None,
             ),
             Cause::BadChildLine => words(502, "bad_child_line", "maybe", "The server's answer was not valid.", None),
-            Cause::Cancelled => words(499, "cancelled", "maybe", "The call was cancelled.", None),
-            Cause::SessionEnded => words(502, "child_gone", "maybe", "The session ended during the call.", None),
+            Cause::Cancelled { sent } => words(499, "cancelled", executed(sent), "The call was cancelled.", None),
+            Cause::SessionEnded { sent } => {
+                words(502, "child_gone", executed(sent), "The session ended during the call.", None)
+            }
             Cause::BadRevision => words(
                 502,
                 "bad_child_line",
@@ -98,9 +116,9 @@ impl Cause {
                 Outcome::Refused
             }
             Cause::ChildGone { .. } => Outcome::ChildGone,
-            Cause::Timeout => Outcome::Timeout,
+            Cause::Timeout { .. } => Outcome::Timeout,
             Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
-            Cause::Cancelled | Cause::SessionEnded | Cause::Draining { sent: true } => Outcome::Cancelled,
+            Cause::Cancelled { .. } | Cause::SessionEnded { .. } | Cause::Draining { sent: true } => Outcome::Cancelled,
         }
     }
 
@@ -149,11 +167,12 @@ mod tests {
             Cause::Draining { sent: true },
             Cause::ChildGone { sent: false },
             Cause::ChildGone { sent: true },
-            Cause::Timeout,
+            Cause::Timeout { sent: false },
+            Cause::Timeout { sent: true },
             Cause::TooLarge,
             Cause::BadChildLine,
-            Cause::Cancelled,
-            Cause::SessionEnded,
+            Cause::Cancelled { sent: true },
+            Cause::SessionEnded { sent: true },
             Cause::BadRevision,
             Cause::BadToken,
         ];

@@ -448,15 +448,13 @@ impl Session {
             let calls = std::mem::take(&mut state.calls);
             (calls, state.asks.take_all(), std::mem::take(&mut state.streams), was_open)
         };
-        let cause = match why {
-            SessionEnd::ChildGone => Cause::ChildGone { sent: true },
-            SessionEnd::Drain => Cause::Draining { sent: true },
-            _ => Cause::SessionEnded,
-        };
         for (number, call) in calls {
-            if let Some(conversation) = self.conversation.get() {
-                conversation.cancel(number, None, "session ended");
-            }
+            let sent = self.take_back(number, None, "session ended");
+            let cause = match why {
+                SessionEnd::ChildGone => Cause::ChildGone { sent },
+                SessionEnd::Drain => Cause::Draining { sent },
+                _ => Cause::SessionEnded { sent },
+            };
             self.conclude(call, |id| cause.reply(id));
         }
         for ask in asks {

@@ -203,9 +203,14 @@ impl Conversation {
 
     /// Ends the wait for a call: takes it back if it is still queued, else tells the child, with
     /// the client's own notification where there is one. An answer that comes later is dropped.
-    pub fn cancel(&self, call: u64, notification: Option<&Message>, reason: &'static str) {
-        if self.inflight().calls.remove(&call).is_none() || self.outbound.take_back(call) {
-            return;
+    /// Tells whether the child may have seen the call.
+    #[must_use]
+    pub fn cancel(&self, call: u64, notification: Option<&Message>, reason: &'static str) -> bool {
+        if self.inflight().calls.remove(&call).is_none() {
+            return true;
+        }
+        if self.outbound.take_back(call) {
+            return false;
         }
         let _closed = self.outbound.send(Sender::Gateway, None, true, |line| match notification {
             Some(message) => message.write_notification(Some(call), line),
@@ -217,6 +222,7 @@ impl Conversation {
                 line.extend_from_slice(format!(",\"reason\":\"{reason}\"}}}}\n").as_bytes());
             }
         });
+        true
     }
 
     /// After a call timed out: asks whether anybody is still there, and ends a child that is not.
@@ -307,8 +313,9 @@ impl Conversation {
         if let (Some(blame), Some(running)) = (blame, self.running().as_mut()) {
             running.lease.blame(blame);
         }
+        let unsent = self.outbound.take_unsent();
         for (call, waiting) in waiting {
-            waiting.who.answer(call, Answer::Lost(Loss::ChildGone));
+            waiting.who.answer(call, Answer::Lost(Loss::ChildGone { sent: !unsent.contains(&call) }));
         }
         if let Some(participant) = self.participant() {
             participant.gone(gone);

@@ -60,6 +60,8 @@ struct State {
     /// Bytes in the queue that are not written.
     bytes: usize,
     closed: bool,
+    /// Requests that were still whole in the queue when it was closed.
+    unsent: Vec<u64>,
 }
 
 /// How far a flush got.
@@ -242,9 +244,15 @@ impl Outbound {
         let mut state = self.state();
         state.closed = true;
         let (messages, bytes) = (state.queue.len() as i64, state.bytes);
-        state.queue.clear();
+        let dropped = std::mem::take(&mut state.queue);
+        state.unsent.extend(dropped.into_iter().filter(|item| item.done == 0).filter_map(|item| item.call));
         self.settle(&mut state, messages, bytes);
         self.wake.notify_one();
+    }
+
+    /// The requests of which no byte had been given to the pipe when it was closed; told once.
+    pub fn take_unsent(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state().unsent)
     }
 }
 

@@ -19,7 +19,10 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The child ended, or one of its pipes did.
-    ChildGone,
+    ChildGone {
+        /// Whether it may have seen the call.
+        sent: bool,
+    },
     /// The line that held the response was longer than `line_bytes`.
     TooLarge,
     /// The line that held the response was no JSON-RPC message.

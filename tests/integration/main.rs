@@ -91,6 +91,7 @@ mod sessions;
 mod smoke;
 mod sse;
 mod terminal;
+mod unsent;
 mod versions;
 
 /// How long a test waits for what must happen before it fails: far more than anything here takes.
