@@ -87,6 +87,8 @@ pub struct Conversation {
     /// Child-side ids are never reused, so a late answer can never reach a later request.
     next_id: AtomicU64,
     inflight: Mutex<Inflight>,
+    /// How often reading stopped for a reader of ours, and went on: odd while it is stopped.
+    pauses: AtomicU64,
     participant: Weak<dyn Participant>,
     /// The first line that was no message, for whoever explains a failed start.
     first_bad_line: OnceLock<String>,
@@ -113,6 +115,7 @@ impl Conversation {
             outbound: Arc::clone(&outbound),
             next_id: AtomicU64::new(1),
             inflight: Mutex::default(),
+            pauses: AtomicU64::new(0),
             participant,
             first_bad_line: OnceLock::new(),
             bad_lines_logged: Mutex::new(TokenBucket::new(1, BAD_LINES_AT_ONCE, Instant::now())),
@@ -247,15 +250,12 @@ impl Conversation {
         let weak = Arc::downgrade(self);
         if let Some(running) = self.running().as_mut() {
             while running.tasks.try_join_next().is_some() {}
-            running.tasks.spawn(async move {
-                tokio::time::sleep(PING_WAIT).await;
-                if let Some(conversation) = weak.upgrade()
-                    && conversation.inflight().ping == Some(ping)
-                {
-                    conversation.end(Gone::Hung);
-                }
-            });
+            running.tasks.spawn(give_up_unless_answered(weak, ping));
         }
+    }
+
+    fn pauses(&self) -> u64 {
+        self.pauses.load(Ordering::Relaxed)
     }
 
     /// The first line that was no message, cut; text of the child's, for the operator only.
@@ -570,11 +570,32 @@ async fn after_its_pipe(exit: &mut watch::Receiver<Option<Exit>>) -> Gone {
     if exited.is_ok() { Gone::Exited } else { Gone::Closed }
 }
 
+/// Ends a child that had all of [`PING_WAIT`] to answer. While nobody reads what it writes it may
+/// be stuck with its answer in hand, so the time begins anew after such a pause.
+async fn give_up_unless_answered(conversation: Weak<Conversation>, ping: u64) {
+    loop {
+        let Some(before) = conversation.upgrade().map(|conversation| conversation.pauses()) else { return };
+        tokio::time::sleep(PING_WAIT).await;
+        let Some(conversation) = conversation.upgrade() else { return };
+        if conversation.inflight().ping != Some(ping) {
+            return;
+        }
+        if before % 2 == 0 && conversation.pauses() == before {
+            return conversation.end(Gone::Hung);
+        }
+    }
+}
+
 /// Lets the participant tell its readers, and stops reading while one of them is too far behind.
 async fn wait_for_room(conversation: Arc<Conversation>, participant: Option<Arc<dyn Participant>>) {
     let Some(participant) = participant else { return };
     participant.settle();
     let Some(mut congestion) = participant.congestion() else { return };
+    conversation.pauses.fetch_add(1, Ordering::Relaxed);
+    let paused = Arc::downgrade(&conversation);
     drop((conversation, participant));
     let _ended = congestion.wait_for(|congested| !congested).await;
+    if let Some(conversation) = paused.upgrade() {
+        conversation.pauses.fetch_add(1, Ordering::Relaxed);
+    }
 }

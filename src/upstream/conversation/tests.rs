@@ -19,22 +19,27 @@ use crate::upstream::{Command, Spawner};
 /// Far beyond what anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Remembers that its child is gone.
-struct Witness(watch::Sender<Option<Gone>>);
+/// Remembers that its child is gone, and reads as slowly as it is told to.
+struct Witness {
+    gone: watch::Sender<Option<Gone>>,
+    congested: watch::Sender<bool>,
+}
 
 impl Participant for Witness {
     fn answer(&self, _call: u64, _answer: Answer) {}
     fn request(&self, _message: Message) {}
     fn notification(&self, _message: Message, _owner: Option<Owner>) {}
     fn gone(&self, gone: Gone) {
-        self.0.send_replace(Some(gone));
+        self.gone.send_replace(Some(gone));
     }
     fn settle(&self) {}
     fn takes_batches(&self) -> bool {
         false
     }
     fn congestion(&self) -> Option<watch::Receiver<bool>> {
-        None
+        let congested = self.congested.subscribe();
+        let now = *congested.borrow();
+        now.then_some(congested)
     }
 }
 
@@ -56,7 +61,7 @@ async fn talk(script: &str) -> (Arc<Conversation>, Arc<Witness>) {
         budget: Budget::new(1 << 20),
         metrics,
     };
-    let witness = Arc::new(Witness(watch::Sender::new(None)));
+    let witness = Arc::new(Witness { gone: watch::Sender::new(None), congested: watch::Sender::new(false) });
     let participant: Arc<dyn Participant> = Arc::<Witness>::clone(&witness);
     let participant: Weak<dyn Participant> = Arc::downgrade(&participant);
     (Conversation::start(lease, terms, participant).expect("fresh pipes"), witness)
@@ -69,7 +74,7 @@ async fn a_child_that_answers_no_ping_is_given_up() {
     // From here on time passes as soon as nothing else happens.
     tokio::time::pause();
     let began = tokio::time::Instant::now();
-    let mut gone = witness.0.subscribe();
+    let mut gone = witness.gone.subscribe();
     let why = *gone.wait_for(Option::is_some).await.expect("a witness");
     assert_eq!(why, Some(Gone::Hung));
     assert!(began.elapsed() >= PING_WAIT - Duration::from_secs(1), "given up after {:?}", began.elapsed());
@@ -86,6 +91,51 @@ async fn a_child_that_answers_a_ping_is_kept() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::pause();
-    let mut gone = witness.0.subscribe();
+    let mut gone = witness.gone.subscribe();
     assert!(timeout(PING_WAIT * 2, gone.wait_for(Option::is_some)).await.is_err(), "given up although it answered");
+}
+
+#[tokio::test]
+async fn a_child_is_not_blamed_while_nobody_reads_it() {
+    let pong = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    let (conversation, witness) =
+        talk(&format!("read -r go; echo go; read -r ping; echo '{pong}'; read -r never")).await;
+    witness.congested.send_replace(true);
+    conversation.confirm_initialized();
+    let deadline = Instant::now() + PATIENCE;
+    while witness.congested.receiver_count() == 0 {
+        assert!(Instant::now() < deadline, "its first line was not read");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    conversation.check_alive();
+    tokio::time::pause();
+    let mut gone = witness.gone.subscribe();
+    assert!(timeout(PING_WAIT * 3, gone.wait_for(Option::is_some)).await.is_err(), "blamed for our own pause");
+    tokio::time::resume();
+    witness.congested.send_replace(false);
+    while conversation.inflight().ping.is_some() {
+        assert!(Instant::now() < deadline, "no answer to the ping");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_hangs_is_given_up_once_it_is_read_again() {
+    let (conversation, witness) = talk("read -r go; echo go; exec sleep 1000").await;
+    witness.congested.send_replace(true);
+    conversation.confirm_initialized();
+    let deadline = Instant::now() + PATIENCE;
+    while witness.congested.receiver_count() == 0 {
+        assert!(Instant::now() < deadline, "its first line was not read");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    conversation.check_alive();
+    tokio::time::pause();
+    let mut gone = witness.gone.subscribe();
+    let nearly = PING_WAIT - Duration::from_secs(1);
+    assert!(timeout(nearly, gone.wait_for(Option::is_some)).await.is_err(), "nobody reads it");
+    witness.congested.send_replace(false);
+    let began = tokio::time::Instant::now();
+    assert_eq!(*gone.wait_for(Option::is_some).await.expect("a witness"), Some(Gone::Hung));
+    assert!(began.elapsed() >= nearly, "it had no time to answer: {:?}", began.elapsed());
 }
