@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The typed caller a session belongs to. Two callers are the same exactly when these are equal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
     /// Nobody proved anything; the server admits such callers (`methods = ["none"]`).
     Anonymous,

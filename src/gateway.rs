@@ -5,6 +5,7 @@ mod drain;
 mod endpoint;
 mod keys_file;
 mod node;
+mod revocation;
 
 use std::fmt;
 use std::io;
@@ -21,6 +22,7 @@ use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
 use crate::config::Config;
 use crate::gateway::keys_file::KeysFile;
+use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts};
 use crate::net::{BindError, Connection, Listener, Observer, Phase, bind, serve};
 use crate::server::{ServersParts, make_process_undumpable, raise_descriptor_limit};
@@ -81,6 +83,7 @@ pub struct Gateway {
     servers: Arc<Servers>,
     door: Arc<Door>,
     admin_door: Arc<AdminDoor>,
+    revocation: Arc<Revocation>,
     keys_file: Option<KeysFile>,
     metrics: Arc<Metrics>,
     descriptors: Option<u64>,
@@ -98,13 +101,7 @@ impl Gateway {
         if let Err(error) = make_process_undumpable() {
             warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");
         }
-        let listener = bind("main", &config.listen.address, &config.limits).map_err(BuildError::Bind)?;
-        let admin = match &config.admin.address {
-            Some(address) => {
-                Some(bind("admin", std::slice::from_ref(address), &config.limits).map_err(BuildError::Bind)?)
-            }
-            None => None,
-        };
+        let (listener, admin) = listen(&config).map_err(BuildError::Bind)?;
         let node = node.into_inner();
         let metrics = Metrics::new(&config.telemetry.metrics);
         let budget = Budget::new(config.limits.memory);
@@ -128,13 +125,12 @@ impl Gateway {
             Arc::clone(&budget),
         );
         let keys = Arc::new(Keys::new(&config.auth));
-        let keys_file = KeysFile::new(&config.auth, &keys);
         let door = Door::new(DoorParts {
             listen: config.listen.clone(),
             limits: config.limits.clone(),
             streams: config.streams.clone(),
             servers: servers.all().to_vec(),
-            keys,
+            keys: Arc::clone(&keys),
             budget,
             readiness: Arc::clone(servers.readiness()),
             metrics: Arc::clone(&metrics),
@@ -142,7 +138,21 @@ impl Gateway {
             node: Arc::clone(&node),
             cap: config.sessions.max_per_principal,
         });
-        Ok(Gateway { config, node, listener, admin, servers, door, admin_door, keys_file, metrics, descriptors })
+        let revocation = Arc::new(Revocation { keys, servers: Arc::clone(&servers), door: Arc::clone(&door) });
+        let keys_file = KeysFile::new(&config.auth, &revocation);
+        Ok(Gateway {
+            config,
+            node,
+            listener,
+            admin,
+            servers,
+            door,
+            admin_door,
+            revocation,
+            keys_file,
+            metrics,
+            descriptors,
+        })
     }
 
     /// Where clients connect, real ports filled in.
@@ -198,6 +208,7 @@ impl Gateway {
         tasks.spawn(async move { servers.sweep().await });
         let servers = Arc::clone(&self.servers);
         tasks.spawn(async move { servers.relieve().await });
+        tasks.spawn(self.revocation.follow());
         if let Some(keys_file) = self.keys_file {
             tasks.spawn(keys_file.follow());
         }
@@ -217,6 +228,14 @@ impl Gateway {
         info!(event = "drain_done", calls_cut = drained.calls_cut);
         drained
     }
+}
+
+/// Binds the addresses for clients and, where there is one, for operators.
+fn listen(config: &Config) -> Result<(Listener, Option<Listener>), BindError> {
+    let listener = bind("main", &config.listen.address, &config.limits)?;
+    let admin = config.admin.address.as_ref();
+    let admin = admin.map(|address| bind("admin", std::slice::from_ref(address), &config.limits)).transpose()?;
+    Ok((listener, admin))
 }
 
 /// Waits for the order to stop. A task of ours that panics is reported; the sessions it did not

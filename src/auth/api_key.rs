@@ -103,12 +103,26 @@ impl Keys {
     }
 
     /// Puts the keys of a keys file that was read again in the place of those it held before. Keys that stand in the
-    /// configuration stay, and win over a line with their name.
-    pub fn replace_filed(&self, filed: BTreeMap<Arc<str>, Key>) {
+    /// configuration stay, and win over a line with their name. Gives the callers whose name has another key now.
+    #[must_use]
+    pub fn replace_filed(&self, filed: BTreeMap<Arc<str>, Key>) -> Vec<Principal> {
         let mut all = filed;
         all.extend(self.configured.iter().map(|(name, key)| (name.clone(), key.clone())));
         let fresh = entries(&all);
-        *self.entries.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let old = {
+            let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *entries, Arc::clone(&fresh))
+        };
+        let is_replaced = |entry: &&Entry| named(&fresh, &entry.principal).is_some_and(|now| now.hash != entry.hash);
+        old.iter().filter(is_replaced).map(|entry| entry.principal.clone()).collect()
+    }
+
+    /// Whether what was opened by this caller may stay open at `now_unix`, in seconds since the Unix epoch: its key
+    /// is there and has not expired. Who needed none stays.
+    #[must_use]
+    pub fn stands(&self, principal: &Principal, now_unix: u64) -> bool {
+        principal.is_anonymous()
+            || named(&self.current(), principal).is_some_and(|entry| !entry.key.has_expired(now_unix))
     }
 
     fn current(&self) -> Arc<[Entry]> {
@@ -139,7 +153,7 @@ impl Keys {
         if key.servers.as_ref().is_some_and(|opened| !opened.iter().any(|name| name == server)) {
             return Err(Rejection::OtherServer);
         }
-        if key.expires.is_some_and(|end| now_unix >= end) {
+        if key.has_expired(now_unix) {
             return Err(Rejection::Expired);
         }
         Ok(Admitted { principal: principal.clone(), sessions: key.sessions })
@@ -153,6 +167,13 @@ fn entries(keys: &BTreeMap<Arc<str>, Key>) -> Arc<[Entry]> {
         key: key.clone(),
     };
     keys.iter().map(entry).collect()
+}
+
+/// The entry of this caller.
+fn named<'a>(entries: &'a [Entry], principal: &Principal) -> Option<&'a Entry> {
+    // They come from a map, in the order of their names.
+    let at = entries.binary_search_by(|entry| entry.principal.cmp(principal)).ok()?;
+    entries.get(at)
 }
 
 /// The entry with this digest. Every entry is compared whole, so the time says nothing about which one it was.
@@ -246,6 +267,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_open_stands_as_long_as_its_key() {
+        let [ends, stays] = [0, 1].map(|_| NewKey::generate().expect("random numbers"));
+        let keys = Keys::new(&auth(vec![("ends", Key { expires: Some(2_000), ..key(&ends) }), ("stays", key(&stays))]));
+        let stands = |name: &str, now| keys.stands(&Principal::Key(name.into()), now);
+        assert!(stands("ends", 1_999) && !stands("ends", 2_000));
+        assert!(stands("stays", u64::MAX) && !stands("nobody", 0));
+        assert!(keys.stands(&Principal::Anonymous, u64::MAX));
+    }
+
+    #[test]
     fn filed_keys_are_replaced_and_configured_ones_stay() {
         let [configured, old, fresh] = [0, 1, 2].map(|_| NewKey::generate().expect("random numbers"));
         let mut start = auth(vec![("admin", key(&configured)), ("old", key(&old))]);
@@ -253,8 +284,12 @@ mod tests {
         let keys = Keys::new(&start);
         let opens = |new: &NewKey| verify(&keys, &format!("Bearer {}", new.reveal())).is_ok();
         assert_eq!([&configured, &old, &fresh].map(opens), [true, true, false]);
-        keys.replace_filed(BTreeMap::from([(Arc::from("fresh"), key(&fresh))]));
+        let replaced = keys.replace_filed(BTreeMap::from([(Arc::from("fresh"), key(&fresh))]));
         assert_eq!([&configured, &old, &fresh].map(opens), [true, false, true]);
+        assert!(replaced.is_empty(), "{replaced:?}");
+        let filed = ["admin", "fresh"].map(|name| (Arc::from(name), key(&old)));
+        let replaced = keys.replace_filed(BTreeMap::from(filed));
+        assert_eq!(replaced, [Principal::Key("fresh".into())], "the configured one is the same");
         assert_eq!(format!("{keys:?}"), "Keys { count: 2, .. }");
     }
 }

@@ -141,6 +141,14 @@ pub struct Key {
     pub sessions: Option<usize>,
 }
 
+impl Key {
+    /// Whether it works no longer at `now_unix`, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn has_expired(&self, now_unix: u64) -> bool {
+        self.expires.is_some_and(|end| now_unix >= end)
+    }
+}
+
 /// `[limits]`
 #[derive(Clone, Debug)]
 pub struct Limits {

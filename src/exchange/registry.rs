@@ -14,7 +14,7 @@ use crate::config;
 use crate::exchange::ledger::Ledger;
 use crate::exchange::session::Session;
 use crate::exchange::stream::Stream;
-use crate::telemetry::label::SessionEnd;
+use crate::telemetry::label::{SessionEnd, StreamCut};
 
 /// Pause before logs that had nothing more to give are looked at again.
 const NOTHING_TO_GIVE: Duration = Duration::from_millis(50);
@@ -162,6 +162,20 @@ impl Registry {
         self.sessions.remove(session.id().as_ref());
         session.end(why);
         self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the sessions of callers who may have none any more, and says so of the streams they read.
+    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
+        // Few callers, mostly; and only if one of them is over a walk over all sessions.
+        if !self.by_principal.iter().any(|entry| is_over(entry.key())) {
+            return;
+        }
+        for session in self.all().into_iter().filter(|session| is_over(session.principal())) {
+            for stream in session.streams().into_iter().filter(|stream| stream.is_read()) {
+                stream.report_cut(StreamCut::TokenExpired);
+            }
+            self.end(&session, SessionEnd::Admin);
+        }
     }
 
     /// Ends every session.

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::auth::Keys;
 use crate::config::{Auth, Key, Problems, read_keys_file};
+use crate::gateway::revocation::Revocation;
 
 /// Pause between two looks at the file.
 const LOOK: Duration = Duration::from_secs(1);
@@ -24,6 +25,8 @@ type Stamp = Option<(i64, i64, u64, u64)>;
 pub(super) struct KeysFile {
     path: PathBuf,
     keys: Arc<Keys>,
+    /// Told when keys were taken back.
+    revocation: Arc<Revocation>,
     /// Digests of the keys in effect, by name.
     known: BTreeMap<Arc<str>, [u8; 32]>,
     /// The file at the last look.
@@ -33,13 +36,15 @@ pub(super) struct KeysFile {
 }
 
 impl KeysFile {
-    /// Follows the file of `[auth]`, if there is one; `keys` holds what was read from it at start.
-    pub(super) fn new(auth: &Auth, keys: &Arc<Keys>) -> Option<KeysFile> {
+    /// Follows the file of `[auth]`, if there is one; `revocation` knows the keys, among them what was read from
+    /// it at start.
+    pub(super) fn new(auth: &Auth, revocation: &Arc<Revocation>) -> Option<KeysFile> {
         let filed = |name: &&Arc<str>| auth.filed.contains(*name);
         let known = auth.keys.iter().filter(|(name, _)| filed(name)).map(|(name, key)| (Arc::clone(name), key.hash));
         Some(KeysFile {
             path: auth.keys_file.clone()?,
-            keys: Arc::clone(keys),
+            keys: Arc::clone(&revocation.keys),
+            revocation: Arc::clone(revocation),
             known: known.collect(),
             seen: None,
             read: None,
@@ -89,7 +94,8 @@ impl KeysFile {
             found.iter().map(|(name, key)| (Arc::clone(name), key.hash)).collect();
         if digests != self.known {
             info!(event = "reload", config = %self.path.display(), keys = found.len());
-            self.keys.replace_filed(found);
+            let replaced = self.keys.replace_filed(found);
+            self.revocation.end(&replaced);
             self.known = digests;
         }
     }

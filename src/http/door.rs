@@ -172,6 +172,11 @@ impl Door {
         response
     }
 
+    /// Ends the streams that callers who may have none any more opened before they had a session.
+    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
+        self.channels.revoke(is_over);
+    }
+
     /// `/x` and `/x/` are the same; nothing else is folded, and nothing is redirected, since a
     /// redirect loses the body or the credentials.
     fn find(&self, path: &str) -> Option<&Endpoint> {

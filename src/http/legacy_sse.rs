@@ -28,7 +28,7 @@ use crate::http::sse::endpoint;
 use crate::http::streamable::{Refusal, Streamable, accepted_response, refusal_of, stream_response};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::scan::Author;
-use crate::telemetry::label::SessionEnd;
+use crate::telemetry::label::{SessionEnd, StreamCut};
 
 /// One open stream and the session behind it.
 struct Channel {
@@ -103,6 +103,20 @@ impl Drop for Claim<'_> {
 #[derive(Default)]
 pub(super) struct Channels {
     open: DashMap<String, Arc<Channel>>,
+}
+
+impl Channels {
+    /// Ends the streams of callers who may have none any more; those with a session end with it.
+    pub(super) fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
+        let channels: Vec<Arc<Channel>> = self.open.iter().map(|entry| Arc::clone(entry.value())).collect();
+        for channel in channels.into_iter().filter(|channel| is_over(&channel.principal)) {
+            let session = channel.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if session.is_none() {
+                channel.stream.report_cut(StreamCut::TokenExpired);
+                channel.stream.end();
+            }
+        }
+    }
 }
 
 /// Ends the session when the stream's connection is gone.

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::budget::{Budget, return_free_memory};
+use crate::caller::Principal;
 use crate::config;
 use crate::exchange::ledger::Ledger;
 use crate::exchange::registry::Registry;
@@ -168,6 +169,11 @@ impl Servers {
         for server in &self.all {
             server.drain();
         }
+    }
+
+    /// Ends the sessions of callers who may have none any more.
+    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
+        self.registry.revoke(is_over);
     }
 
     /// Ends every session.

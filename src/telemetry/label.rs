@@ -57,7 +57,7 @@ labels! {
 }
 labels! {
     /// Why a stream's connection was cut.
-    StreamCut { Stall = "stall", Age = "age", Takeover = "takeover", Drain = "drain" }
+    StreamCut { Stall = "stall", Age = "age", Takeover = "takeover", TokenExpired = "token_expired", Drain = "drain" }
 }
 labels! {
     /// What a resume found.

@@ -25,6 +25,11 @@ impl Key {
         ("Authorization", &self.authorization)
     }
 
+    /// Its line in a keys file.
+    pub fn line(&self) -> String {
+        format!("{} sha256:{}\n", self.name, self.hash)
+    }
+
     /// Its table; `more` are further lines, such as `sessions = 2`.
     pub fn toml(&self, more: &str) -> String {
         format!("[auth.keys.{}]\nhash = \"sha256:{}\"\n{more}\n", self.name, self.hash)

@@ -80,6 +80,7 @@ mod pool;
 mod progress_token;
 mod replay;
 mod resume;
+mod revocation;
 mod routing;
 mod run_command;
 mod serve_command;
