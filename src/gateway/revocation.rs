@@ -41,3 +41,64 @@ impl Revocation {
         self.door.revoke(is_over);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::watch;
+    use tokio::time::timeout;
+
+    use crate::auth::NewKey;
+    use crate::config::{self, Config, Key};
+    use crate::gateway::{Bound, Gateway, NodeTag, Stop};
+    use crate::telemetry::{Logs, Sink};
+
+    /// Far beyond what anything here takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A gateway's configuration, with a key as from a keys file.
+    fn config(key: &NewKey) -> Config {
+        let text = "admin.address = \"off\"\nlisten.address = \"127.0.0.1:0\"\nauth.methods = [\"api_key\"]\n\
+            [servers.test]\ncommand = \"true\"\nlegacy_sse = true\ncheck_on_start = false\npool.min_idle = 0\n\
+            [auth.keys.brief]\nhash = \"HASH\"\n";
+        let text = text.replace("HASH", &key.hash_text());
+        let loaded = config::parse(&text, "test", Path::new("/"), &|_| None).expect("a configuration");
+        let mut config = loaded.config;
+        config.auth.filed.insert(Arc::from("brief"));
+        config
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_when_its_key_expires() {
+        let key = NewKey::generate().expect("random numbers");
+        let config = config(&key);
+        let logs = Logs::start(&config.telemetry, Sink::Writer(Box::new(std::io::sink()))).expect("a thread");
+        let gateway = Gateway::build(config, NodeTag::random(), logs.access()).expect("a gateway");
+        let Some(Bound::Tcp(address)) = gateway.addresses().first().cloned() else { panic!("a TCP address") };
+        let keys = Arc::clone(&gateway.revocation.keys);
+        let (stop, stopped) = watch::channel(Stop::No);
+        let running = tokio::spawn(gateway.run(stopped));
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let request = format!(
+            "GET /test/sse HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nAccept: text/event-stream\r\n\
+             Connection: close\r\n\r\n",
+            key.reveal()
+        );
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        let mut seen = vec![0; 12];
+        stream.read_exact(&mut seen).await.expect("a head");
+        assert_eq!(seen, b"HTTP/1.1 200");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let expired = Key { hash: key.hash(), expires: Some(now), servers: None, sessions: None };
+        assert!(keys.replace_filed(BTreeMap::from([(Arc::from("brief"), expired)])).is_empty(), "it is the same key");
+        timeout(PATIENCE, stream.read_to_end(&mut seen)).await.expect("the stream ends").expect("it is read");
+        stop.send_replace(Stop::DrainNow);
+        running.await.expect("it drains");
+    }
+}
