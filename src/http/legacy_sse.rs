@@ -110,8 +110,7 @@ impl Channels {
     pub(super) fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
         let channels: Vec<Arc<Channel>> = self.open.iter().map(|entry| Arc::clone(entry.value())).collect();
         for channel in channels.into_iter().filter(|channel| is_over(&channel.principal)) {
-            let session = channel.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if session.is_none() {
+            if channel.session().is_none() {
                 channel.stream.report_cut(StreamCut::TokenExpired);
                 channel.stream.end();
             }

@@ -1,14 +1,11 @@
 //! The dialogue with one child over its pipes: whose id is whose, and what came back for whom.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -18,15 +15,15 @@ use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::{Id, put_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, Remains, remains_of};
 use crate::mcp::scan::Author;
-use crate::telemetry::label::{BadLine, ChildExit, Direction, Dropped, Unmatched};
+use crate::telemetry::label::{BadLine, ChildExit, Dropped, Unmatched};
 use crate::telemetry::{ServerMetrics, stderr_text};
 use crate::upstream::Exit;
-use crate::upstream::last_words::LastWords;
+use crate::upstream::Line;
 use crate::upstream::lease::Lease;
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
+use crate::upstream::reading::{EXIT_WAIT, Pauses, Reading};
 use crate::upstream::token_bucket::TokenBucket;
-use crate::upstream::{Line, LineSplitter};
 
 #[cfg(test)]
 mod tests;
@@ -45,16 +42,6 @@ pub struct Terms {
     /// The server's numbers.
     pub metrics: Arc<ServerMetrics>,
 }
-
-/// How long the end of a process may take to show after the end of its pipes: whoever reports it
-/// should know how it ended.
-const EXIT_WAIT: Duration = Duration::from_millis(250);
-
-/// Bytes of room for the first read after a pause; one that fills it is followed by larger ones.
-const QUIET_ROOM: usize = 8 * 1024;
-
-/// A line that has not ended after this many times its limit ends the child.
-const RUNAWAY: usize = 4;
 
 /// Characters logged of a line that is no message.
 const BAD_LINE_CHARACTERS: usize = 256;
@@ -87,8 +74,7 @@ pub struct Conversation {
     /// Child-side ids are never reused, so a late answer can never reach a later request.
     next_id: AtomicU64,
     inflight: Mutex<Inflight>,
-    /// How often reading stopped for a reader of ours, and went on: odd while it is stopped.
-    pauses: AtomicU64,
+    pauses: Arc<Pauses>,
     participant: Weak<dyn Participant>,
     /// The first line that was no message, for whoever explains a failed start.
     first_bad_line: OnceLock<String>,
@@ -115,7 +101,7 @@ impl Conversation {
             outbound: Arc::clone(&outbound),
             next_id: AtomicU64::new(1),
             inflight: Mutex::default(),
-            pauses: AtomicU64::new(0),
+            pauses: Arc::default(),
             participant,
             first_bad_line: OnceLock::new(),
             bad_lines_logged: Mutex::new(TokenBucket::new(1, BAD_LINES_AT_ONCE, Instant::now())),
@@ -124,7 +110,7 @@ impl Conversation {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(write(Arc::downgrade(&conversation), outbound));
-        tasks.spawn(read(Arc::downgrade(&conversation), stdout, lease.exit()));
+        tasks.spawn(Reading::new(&conversation, stdout, lease.exit()).run());
         *conversation.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Running { tasks, lease });
         Some(conversation)
     }
@@ -254,8 +240,13 @@ impl Conversation {
         }
     }
 
-    fn pauses(&self) -> u64 {
-        self.pauses.load(Ordering::Relaxed)
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// When the child is not read, for our own reasons.
+    pub(super) fn pauses(&self) -> &Arc<Pauses> {
+        &self.pauses
     }
 
     /// The first line that was no message, cut; text of the child's, for the operator only.
@@ -295,7 +286,7 @@ impl Conversation {
     }
 
     /// The child is gone: answers what is in flight, then tells the participant, once.
-    fn end(&self, gone: Gone) {
+    pub(super) fn end(&self, gone: Gone) {
         self.outbound.close();
         let waiting = {
             let mut inflight = self.inflight();
@@ -322,12 +313,12 @@ impl Conversation {
         }
     }
 
-    fn participant(&self) -> Option<Arc<dyn Participant>> {
+    pub(super) fn participant(&self) -> Option<Arc<dyn Participant>> {
         self.participant.upgrade()
     }
 
     /// What the child wrote, for the participant that was looked up for the whole read.
-    fn take_line(&self, line: Line, participant: Option<&dyn Participant>) {
+    pub(super) fn take_line(&self, line: Line, participant: Option<&dyn Participant>) {
         match line {
             Line::Whole(text) => self.take_text(text, participant),
             Line::TooLong { head, .. } => self.take_too_long(&head),
@@ -489,113 +480,18 @@ async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
     }
 }
 
-async fn read(conversation: Weak<Conversation>, mut stdout: pipe::Receiver, mut exit: watch::Receiver<Option<Exit>>) {
-    let Some(Terms { line_bytes, metrics, .. }) = conversation.upgrade().map(|conversation| conversation.terms.clone())
-    else {
-        return;
-    };
-    let mut splitter = LineSplitter::new(line_bytes);
-    let mut buffer = BytesMut::new();
-    let mut room = QUIET_ROOM;
-    // Whether the last read took less than there was room for, so that the next one waits by itself.
-    let mut paused = true;
-    // Bytes read since a line was given up as too long, until the next line.
-    let mut runaway: Option<usize> = None;
-    let mut last_words = LastWords::default();
-    let gone = loop {
-        if let Some(line) = splitter.next(&mut buffer) {
-            let Some(conversation) = conversation.upgrade() else { return };
-            let participant = conversation.participant();
-            let mut next = Some(line);
-            while let Some(line) = next {
-                runaway = matches!(line, Line::TooLong { .. }).then_some(0);
-                conversation.take_line(line, participant.as_deref());
-                next = splitter.next(&mut buffer);
-            }
-            wait_for_room(conversation, participant).await;
-            if !paused {
-                // A child that never stops writing must not keep this thread from everybody else.
-                tokio::task::yield_now().await;
-            }
-        }
-        if runaway.is_some_and(|bytes| bytes > line_bytes.saturating_mul(RUNAWAY)) {
-            break Gone::Protocol;
-        }
-        if buffer.is_empty() {
-            // A child that says nothing holds no memory: most do most of the time.
-            buffer = BytesMut::new();
-        }
-        if last_words.are_over(&stdout, &exit) {
-            break Gone::Exited;
-        }
-        let wanted = if buffer.is_empty() { room } else { LineSplitter::READ_BYTES };
-        let read = tokio::select! {
-            biased;
-            read = fill(&mut stdout, &mut buffer, wanted) => read,
-            ended = exit.wait_for(Option::is_some), if !last_words.have_begun() => {
-                // Without its watcher a child's end is never told.
-                if ended.is_err() { break Gone::Closed } else { continue }
-            }
-        };
-        match read {
-            Ok(0) | Err(_) => break after_its_pipe(&mut exit).await,
-            Ok(bytes) => {
-                metrics.pipe_bytes(Direction::ToClient, bytes);
-                runaway = runaway.map(|before| before + bytes);
-                last_words.read(bytes);
-                paused = bytes < wanted;
-                room = if paused { QUIET_ROOM } else { LineSplitter::READ_BYTES };
-            }
-        }
-    };
-    let Some(conversation) = conversation.upgrade() else { return };
-    if let Some(line) = splitter.finish(&mut buffer) {
-        conversation.take_line(line, conversation.participant().as_deref());
-    }
-    conversation.end(gone);
-}
-
-/// Reads once what there is, into at least `room` bytes that are taken only when there is something. Dropped before it
-/// is ready it has read nothing.
-async fn fill(stdout: &mut pipe::Receiver, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
-    stdout.readable().await?;
-    buffer.reserve(room);
-    // Unlike `try_read_buf` this takes a short read to mean that the pipe is empty, and saves asking it again.
-    stdout.read_buf(buffer).await
-}
-
-/// What became of a child whose pipe has ended.
-async fn after_its_pipe(exit: &mut watch::Receiver<Option<Exit>>) -> Gone {
-    let exited = tokio::time::timeout(EXIT_WAIT, exit.wait_for(Option::is_some)).await;
-    if exited.is_ok() { Gone::Exited } else { Gone::Closed }
-}
-
 /// Ends a child that had all of [`PING_WAIT`] to answer. While nobody reads what it writes it may
 /// be stuck with its answer in hand, so the time begins anew after such a pause.
 async fn give_up_unless_answered(conversation: Weak<Conversation>, ping: u64) {
     loop {
-        let Some(before) = conversation.upgrade().map(|conversation| conversation.pauses()) else { return };
+        let Some(before) = conversation.upgrade().map(|conversation| conversation.pauses.count()) else { return };
         tokio::time::sleep(PING_WAIT).await;
         let Some(conversation) = conversation.upgrade() else { return };
         if conversation.inflight().ping != Some(ping) {
             return;
         }
-        if before % 2 == 0 && conversation.pauses() == before {
+        if before % 2 == 0 && conversation.pauses.count() == before {
             return conversation.end(Gone::Hung);
         }
-    }
-}
-
-/// Lets the participant tell its readers, and stops reading while one of them is too far behind.
-async fn wait_for_room(conversation: Arc<Conversation>, participant: Option<Arc<dyn Participant>>) {
-    let Some(participant) = participant else { return };
-    participant.settle();
-    let Some(mut congestion) = participant.congestion() else { return };
-    conversation.pauses.fetch_add(1, Ordering::Relaxed);
-    let paused = Arc::downgrade(&conversation);
-    drop((conversation, participant));
-    let _ended = congestion.wait_for(|congested| !congested).await;
-    if let Some(conversation) = paused.upgrade() {
-        conversation.pauses.fetch_add(1, Ordering::Relaxed);
     }
 }

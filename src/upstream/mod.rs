@@ -25,6 +25,7 @@ mod own_process;
 pub mod participant;
 pub mod pool;
 mod process;
+mod reading;
 pub mod scout;
 mod spawn_error;
 mod spawner;
