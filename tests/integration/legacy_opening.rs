@@ -45,7 +45,7 @@ fn a_second_initialize_does_not_harm_the_first() {
 #[test]
 fn an_initialize_that_fails_leaves_the_stream_to_the_next() {
     let record = Record::new();
-    let gateway = Gateway::start(&server(&record).key("pool.max_size = 1").key("pool.wait = \"1s\"").toml());
+    let gateway = Gateway::start(&server(&record).key("pool.max_size = 1").key("pool.wait = \"2s\"").toml());
     let other = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
     let mut channel = Channel::open(&gateway, "/fake/sse", &[]);
     let begin = channel.post(initialize("2024-11-05", json!({})));
