@@ -62,6 +62,9 @@ fn off_loopback_the_token_opens_the_metrics() {
 #[test]
 fn series_do_not_grow_with_input() {
     let gateway = Gateway::start(&Server::demo("demo").toml());
+    // The scout's end and the first spare make series of their own.
+    gateway.await_event("child_exit", |_| true);
+    gateway.await_metric("children", &[("state", "idle")], |idle| idle == 1.0);
     let session = Session::open(&gateway, "/demo/mcp", "2025-11-25", json!({}));
     let labels = |gateway: &Gateway| -> BTreeSet<String> {
         let text = Request::get("/metrics").send(gateway.admin()).text().to_owned();
