@@ -239,8 +239,8 @@ impl<'a> Scanner<'a> {
         }
         loop {
             self.space();
-            let key = self.string()?;
-            let name = decode(&self.text[key.start() + 1..key.end() - 1]);
+            let (key, spelling) = self.string()?;
+            let name = decode(&self.text[key.start() + 1..key.end() - 1], spelling);
             let member = Member::of(place, &name);
             keys.add(name)?;
             self.space();
@@ -369,21 +369,21 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Walks a string and says where it stands, quotes included.
-    fn string(&mut self) -> Result<Span, ScanFault> {
+    /// Walks a string and says where it stands, quotes included, and how it is spelled.
+    fn string(&mut self) -> Result<(Span, Spelling), ScanFault> {
         let start = self.at;
         self.expect(b'"')?;
+        let mut spelling = Spelling::Plain;
         loop {
-            let rest = &self.text[self.at..];
-            let stop = find_stop(rest).ok_or(ScanFault::Syntax)?;
-            if has_control(&rest[..stop]) {
-                return Err(ScanFault::Syntax);
+            self.at += plain_length(&self.text[self.at..]);
+            match self.take()? {
+                b'"' => return Ok((Span::new(start, self.at), spelling)),
+                b'\\' => {
+                    spelling = Spelling::Escaped;
+                    self.escape()?;
+                }
+                _ => return Err(ScanFault::Syntax),
             }
-            self.at += stop + 1;
-            if rest[stop] == b'"' {
-                return Ok(Span::new(start, self.at));
-            }
-            self.escape()?;
         }
     }
 
@@ -470,25 +470,65 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Most strings are short: look at a few bytes before paying for a vector search.
-#[inline]
-fn find_stop(rest: &[u8]) -> Option<usize> {
-    let near = rest.len().min(16);
-    if let Some(found) = rest[..near].iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-        return Some(found);
-    }
-    memchr2(b'"', b'\\', &rest[near..]).map(|found| found + near)
+/// Whether a string stands as it reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    Plain,
+    Escaped,
 }
 
-/// Written as a fold so that it becomes vector code.
+/// Most strings end within so many bytes; what is longer is worth a vector search.
+const NEAR: usize = 32;
+
+/// How many bytes come before the first that is a quote, a backslash or a control character.
 #[inline]
-fn has_control(part: &[u8]) -> bool {
-    part.iter().fold(false, |found, byte| found | (*byte < 0x20))
+fn plain_length(rest: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    let mut at = 0;
+    while let Some(word) = rest[at..].first_chunk::<8>() {
+        if at >= NEAR {
+            return at + far_plain_length(&rest[at..]);
+        }
+        let word = u64::from_le_bytes(*word);
+        // A borrow spoils bytes behind the first hit only, and only the first counts.
+        let zero_in = |word: u64| word.wrapping_sub(ONES) & !word;
+        let quote = zero_in(word ^ (ONES * u64::from(b'"')));
+        let backslash = zero_in(word ^ (ONES * u64::from(b'\\')));
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let stops = (quote | backslash | control) & HIGH;
+        if stops != 0 {
+            return at + stops.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + rest[at..].iter().take_while(|byte| is_plain(**byte)).count()
+}
+
+fn far_plain_length(rest: &[u8]) -> usize {
+    let mut at = 0;
+    // In steps, so that what is searched twice is still near.
+    for part in rest.chunks(4096) {
+        let plain = memchr2(b'"', b'\\', part).unwrap_or(part.len());
+        // A fold over the least byte becomes vector code.
+        if part[..plain].iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20 {
+            return at + part.iter().take_while(|byte| is_plain(**byte)).count();
+        }
+        if plain < part.len() {
+            return at + plain;
+        }
+        at += plain;
+    }
+    at
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte >= 0x20 && byte != b'"' && byte != b'\\'
 }
 
 /// The text of a key: `m\u0065thod` is `method` to every parser behind us.
-fn decode(raw: &[u8]) -> Cow<'_, [u8]> {
-    if !raw.contains(&b'\\') {
+fn decode(raw: &[u8], spelling: Spelling) -> Cow<'_, [u8]> {
+    if spelling == Spelling::Plain {
         return Cow::Borrowed(raw);
     }
     let mut quoted = Vec::with_capacity(raw.len() + 2);
@@ -592,7 +632,7 @@ impl<'a> Keys<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Author, Fields, MAX_DEPTH, ScanFault, Top, elements, scan};
+    use super::{Author, Fields, MAX_DEPTH, ScanFault, Top, elements, plain_length, scan};
     use proptest::prelude::{Strategy, any, prop, prop_oneof, proptest};
 
     fn fields(text: &str) -> Fields {
@@ -717,6 +757,23 @@ mod tests {
                     .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
             ]
         })
+    }
+
+    #[test]
+    fn strings_end_where_they_end() {
+        let stops = [b'"', b'\\', 0, 0x1f, b'\n'];
+        for length in (0..100).chain([4000, 4095, 4096, 4127, 4128, 4129, 9000]) {
+            for filler in [b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                let plain = vec![filler; length];
+                assert_eq!(plain_length(&plain), length);
+                for stop in stops {
+                    for behind in [&b""[..], b"\"", b"\\\\\\", b"\0\x01\x1f           ", b"####################"] {
+                        let text = [&plain[..], &[stop], behind].concat();
+                        assert_eq!(plain_length(&text), length, "{filler} {stop} {behind:?}");
+                    }
+                }
+            }
+        }
     }
 
     proptest! {
