@@ -33,6 +33,7 @@ mod stderr;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
+mod wide_pipe;
 
 pub use child::{Child, StopReport};
 pub use command::{Command, StderrCount, environment};

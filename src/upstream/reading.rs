@@ -17,10 +17,14 @@ use crate::upstream::Exit;
 use crate::upstream::conversation::Conversation;
 use crate::upstream::last_words::LastWords;
 use crate::upstream::participant::{Gone, Participant};
+use crate::upstream::wide_pipe::WidePipe;
 use crate::upstream::{Line, LineSplitter};
 
 /// Bytes of room for the first read after a pause; one that fills it is followed by larger ones.
 const QUIET_ROOM: usize = 8 * 1024;
+
+/// A line of which so many bytes are there, and more to come, is worth a wide pipe.
+const WIDE_FROM: usize = 128 * 1024;
 
 /// A line that has not ended after this many times its limit ends the child.
 const RUNAWAY: usize = 4;
@@ -70,6 +74,7 @@ pub(super) struct Reading {
     /// Bytes read since a line was given up as too long, until the next line.
     runaway: Option<usize>,
     last_words: LastWords,
+    wide: Option<WidePipe>,
 }
 
 impl Reading {
@@ -91,6 +96,7 @@ impl Reading {
             is_paused: true,
             runaway: None,
             last_words: LastWords::default(),
+            wide: None,
         }
     }
 
@@ -153,6 +159,9 @@ impl Reading {
                 self.runaway = self.runaway.map(|before| before + bytes);
                 self.last_words.read(bytes);
                 self.is_paused = bytes < wanted;
+                if self.buffer.len() > WIDE_FROM && self.wide.is_none() {
+                    self.wide = WidePipe::widen(&self.stdout);
+                }
                 self.room = if self.is_paused { QUIET_ROOM } else { LineSplitter::READ_BYTES };
                 None
             }
