@@ -66,8 +66,10 @@ impl Reply {
 
 /// What decides a response's head.
 pub enum Head {
-    /// Every answer, for a JSON body.
-    Json(Vec<Reply>),
+    /// The one answer, for a JSON body.
+    Answer(Reply),
+    /// Every answer of a batch, for a JSON body.
+    Answers(Vec<Reply>),
     /// A stream that is being filled.
     Stream(Reader),
 }
@@ -109,6 +111,17 @@ pub enum Delivered {
     Stream,
     /// Nowhere: the connection was lost before its head.
     Lost,
+}
+
+/// Decides the head of a POST that waits, which then is done.
+fn send_head(state: &mut State, head_of: impl FnOnce(Vec<Reply>) -> Head) -> Delivered {
+    match std::mem::replace(state, State::Done) {
+        State::Waiting { head, replies } => match head.send(head_of(replies)) {
+            Ok(()) => Delivered::Json,
+            Err(_connection_lost) => Delivered::Lost,
+        },
+        State::Streaming(_) | State::Shared(_) | State::Lost | State::Done => Delivered::Lost,
+    }
 }
 
 impl Post {
@@ -214,6 +227,9 @@ impl Post {
         match &mut inner.state {
             State::Waiting { replies, .. } => {
                 reply.hold();
+                if !self.batch {
+                    return send_head(&mut inner.state, |_none| Head::Answer(reply));
+                }
                 replies.push(reply);
             }
             State::Streaming(stream) => {
@@ -230,16 +246,7 @@ impl Post {
             }
             State::Lost | State::Done => return Delivered::Lost,
         }
-        if !last {
-            return Delivered::Json;
-        }
-        match std::mem::replace(&mut inner.state, State::Done) {
-            State::Waiting { head, replies } => match head.send(Head::Json(replies)) {
-                Ok(()) => Delivered::Json,
-                Err(_connection_lost) => Delivered::Lost,
-            },
-            State::Streaming(_) | State::Shared(_) | State::Lost | State::Done => Delivered::Lost,
-        }
+        if last { send_head(&mut inner.state, Head::Answers) } else { Delivered::Json }
     }
 
     /// The connection was lost before the head: what comes has nowhere to go.

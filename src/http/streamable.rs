@@ -234,7 +234,7 @@ impl Streamable<'_> {
         lost.answered();
         Ok(match head {
             // An array however many there are: a batch is answered by a batch (JSON-RPC 2.0 section 6).
-            Some(Head::Json(replies)) => json_response(array(replies)),
+            Some(Head::Answers(replies)) => json_response(array(replies)),
             head => self.respond(head, false),
         })
     }
@@ -293,8 +293,8 @@ impl Streamable<'_> {
     fn respond(&self, head: Option<Head>, resumable: bool) -> Response<Body> {
         let reply = match head {
             Some(Head::Stream(reader)) => return self.stream(reader, resumable, None),
-            Some(Head::Json(replies)) => replies.into_iter().next(),
-            None => None,
+            Some(Head::Answer(reply)) => Some(reply),
+            Some(Head::Answers(_)) | None => None,
         };
         // The waiting side is only dropped unanswered when its session is torn down.
         reply.map_or_else(|| Refused::SessionUnknown.into_response(None), |reply| self.json(reply))

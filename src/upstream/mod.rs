@@ -6,6 +6,7 @@
 //! child was dropped, its runtime ended) the process falls to the spawner's thread, which kills
 //! and reaps it. [`LineSplitter`] turns what a child writes into bounded lines.
 
+mod backlog;
 mod child;
 mod command;
 pub mod conversation;

@@ -1,7 +1,6 @@
 //! The way to one child's stdin: at once where the pipe has room, through a bounded queue else.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::unix::pipe;
@@ -11,6 +10,7 @@ use crate::budget::Budget;
 use crate::config::Queue;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::Direction;
+use crate::upstream::backlog::Backlog;
 
 /// Why a line was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,29 +39,12 @@ const OWN_SHARE: usize = 2;
 /// Lines that are gathered before whoever brings the next one writes them all.
 const GATHER: usize = 16;
 
-/// Lines of one system call.
-const MOST_SLICES: usize = 64;
-
-/// A buffer that grew past this is not kept for the next line.
-const SCRATCH_KEPT: usize = 64 * 1024;
-
-#[derive(Debug)]
-struct Item {
-    /// The request it carries, so that a cancellation finds it while it waits.
-    call: Option<u64>,
-    line: Vec<u8>,
-    done: usize,
-}
-
 #[derive(Debug, Default)]
 struct State {
-    scratch: Vec<u8>,
-    queue: VecDeque<Item>,
-    /// Bytes in the queue that are not written.
-    bytes: usize,
-    closed: bool,
-    /// Requests that were still whole in the queue when it was closed.
+    backlog: Backlog,
+    /// Requests of which nothing had been given to the pipe when it was closed.
     unsent: Vec<u64>,
+    closed: bool,
 }
 
 /// How far a flush got.
@@ -110,28 +93,57 @@ impl Outbound {
             return Err(NotSent::Closed);
         }
         let share = if sender == Sender::Gateway { OWN_SHARE } else { 1 };
-        if state.queue.len() >= self.bounds.messages.saturating_mul(share) {
+        let (queued, waiting) = (state.backlog.lines(), state.backlog.unwritten().len());
+        if queued >= self.bounds.messages.saturating_mul(share) {
             return Err(NotSent::Full);
         }
-        let mut line = std::mem::take(&mut state.scratch);
-        line.clear();
-        write(&mut line);
-        let mut done = 0;
-        if alone && state.queue.is_empty() {
-            done = match self.pipe.try_write(&line) {
+        let mut rest = state.backlog.push(call, write);
+        if alone && queued == 0 {
+            let written = match self.pipe.try_write(state.backlog.unwritten()) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(_) => return Err(self.fail(&mut state)),
-            };
-            self.metrics.pipe_bytes(Direction::ToChild, done);
-            if done == line.len() {
-                if line.capacity() <= SCRATCH_KEPT {
-                    state.scratch = line;
+                Err(_) => {
+                    state.backlog.take_newest();
+                    return Err(self.fail(&mut state));
                 }
-                return Ok(());
-            }
+            };
+            self.metrics.pipe_bytes(Direction::ToChild, written);
+            state.backlog.note_written(written);
+            rest -= written;
         }
-        self.enqueue(&mut state, share, Item { call, line, done })
+        if rest == 0 {
+            return Ok(());
+        }
+        if let Err(refused) = self.admit(&state.backlog, share, waiting, rest) {
+            state.backlog.take_newest();
+            return Err(refused);
+        }
+        self.budget.overdraw(rest);
+        self.metrics.queue_messages(1);
+        if queued == 0 {
+            self.wake.notify_one();
+        } else if queued + 1 >= GATHER && self.flush(&mut state).is_err() {
+            // The line was accepted; its owner learns of the end like that of every other.
+            self.fail(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Whether the newest line may wait behind the `waiting` bytes of the others.
+    fn admit(&self, backlog: &Backlog, share: usize, waiting: usize, rest: usize) -> Result<(), NotSent> {
+        // A line of which a part is in the pipe already cannot be refused any more.
+        if backlog.newest_has_begun() {
+            return Ok(());
+        }
+        if waiting > 0 && waiting + rest > self.bounds.bytes.saturating_mul(share) {
+            return Err(NotSent::Full);
+        }
+        // The gateway's own lines are short, and few by the bound above; losing one would leave a
+        // child waiting for ever.
+        if share == 1 && self.budget.used() + rest as u64 > self.budget.limit() {
+            return Err(NotSent::Memory);
+        }
+        Ok(())
     }
 
     /// The pipe is broken. The writer sleeps while nothing is queued; its end is how the owner learns.
@@ -141,48 +153,18 @@ impl Outbound {
         NotSent::Closed
     }
 
-    /// A line of which a part is in the pipe already cannot be refused any more.
-    fn enqueue(&self, state: &mut State, share: usize, item: Item) -> Result<(), NotSent> {
-        let rest = item.line.len() - item.done;
-        if item.done == 0 {
-            if !state.queue.is_empty() && state.bytes + rest > self.bounds.bytes.saturating_mul(share) {
-                return Err(NotSent::Full);
-            }
-            // The gateway's own lines are short, and few by the bound above; losing one would leave a
-            // child waiting for ever.
-            if share == 1 && self.budget.used() + rest as u64 > self.budget.limit() {
-                return Err(NotSent::Memory);
-            }
-        }
-        self.budget.overdraw(rest);
-        state.bytes += rest;
-        state.queue.push_back(item);
-        self.metrics.queue_messages(1);
-        if state.queue.len() == 1 {
-            self.wake.notify_one();
-        } else if state.queue.len() >= GATHER && self.flush(state).is_err() {
-            // The line was accepted; its owner learns of the end like that of every other.
-            self.fail(state);
-        }
-        Ok(())
-    }
-
     /// Takes a request back that was not yet given to the pipe. Tells whether it was there.
     pub fn take_back(&self, call: u64) -> bool {
-        let mut state = self.state();
-        let Some(at) = state.queue.iter().position(|item| item.call == Some(call) && item.done == 0) else {
-            return false;
-        };
-        if let Some(item) = state.queue.remove(at) {
-            self.settle(&mut state, 1, item.line.len());
+        let taken = self.state().backlog.take_back(call);
+        if let Some(length) = taken {
+            self.settle(1, length);
         }
-        true
+        taken.is_some()
     }
 
-    fn settle(&self, state: &mut State, messages: i64, bytes: usize) {
-        state.bytes -= bytes;
+    fn settle(&self, messages: usize, bytes: usize) {
         self.budget.give_back(bytes);
-        self.metrics.queue_messages(-messages);
+        self.metrics.queue_messages(-(messages as i64));
     }
 
     /// Writes what is queued until the pipe fails or [`Outbound::close`] is called.
@@ -210,43 +192,26 @@ impl Outbound {
 
     /// Gives the pipe what it takes, as many lines in one go as possible.
     fn flush(&self, state: &mut State) -> io::Result<Flushed> {
-        while !state.queue.is_empty() {
-            let slices: Vec<IoSlice<'_>> =
-                state.queue.iter().take(MOST_SLICES).map(|item| IoSlice::new(&item.line[item.done..])).collect();
-            let written = match self.pipe.try_write_vectored(&slices) {
+        while state.backlog.lines() > 0 {
+            let written = match self.pipe.try_write(state.backlog.unwritten()) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
                 Err(error) => return Err(error),
             };
             self.metrics.pipe_bytes(Direction::ToChild, written);
-            self.take_written(state, written);
+            let lines = state.backlog.note_written(written);
+            self.settle(lines, written);
         }
         Ok(Flushed::All)
-    }
-
-    fn take_written(&self, state: &mut State, written: usize) {
-        let (mut rest, mut lines) = (written, 0);
-        while let Some(item) = state.queue.front_mut() {
-            let left = item.line.len() - item.done;
-            if rest < left {
-                item.done += rest;
-                break;
-            }
-            rest -= left;
-            lines += 1;
-            state.queue.pop_front();
-        }
-        self.settle(state, lines, written);
     }
 
     /// Refuses everything from now on and drops what is queued.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        let (messages, bytes) = (state.queue.len() as i64, state.bytes);
-        let dropped = std::mem::take(&mut state.queue);
-        state.unsent.extend(dropped.into_iter().filter(|item| item.done == 0).filter_map(|item| item.call));
-        self.settle(&mut state, messages, bytes);
+        self.settle(state.backlog.lines(), state.backlog.unwritten().len());
+        let unsent = state.backlog.clear();
+        state.unsent.extend(unsent);
         self.wake.notify_one();
     }
 
