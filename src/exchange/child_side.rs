@@ -22,7 +22,7 @@ use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, Refusal, Sess
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
 impl Participant for Session {
-    fn answer(&self, call: u64, answer: Answer) {
+    fn answer(&self, call: u64, answer: Answer<'_>) {
         // The call's own events are noted before it ends.
         self.settle();
         let (taken, starting) = {
@@ -37,38 +37,38 @@ impl Participant for Session {
         self.conclude(taken, |id| reply_of(id, answer));
     }
 
-    fn request(&self, message: Message) {
+    fn request(&self, message: &Message) {
         if !self.introduction.admits(message.method()) {
-            self.refuse(&message, -32601, "the client did not declare this capability");
+            self.refuse(message, -32601, "the client did not declare this capability");
             return;
         }
         let held = {
             let mut state = self.state();
             let early = matches!(state.phase, Phase::Starting | Phase::Answered);
-            early.then(|| state.early.hold(&message, &self.terms.budget))
+            early.then(|| state.early.hold(message, &self.terms.budget))
         };
         match held {
             None => self.ask(message),
             Some(Ok(())) => {}
             Some(Err(reason)) => {
                 self.terms.metrics.refused(reason);
-                self.refuse(&message, -32603, "too many requests before the client is initialized");
+                self.refuse(message, -32603, "too many requests before the client is initialized");
             }
         }
     }
 
-    fn notification(&self, message: Message, owner: Option<Owner>) {
+    fn notification(&self, message: &Message, owner: Option<Owner>) {
         if let Some(Owner { call, token }) = owner {
-            self.progress(&message, call, &token);
+            self.progress(message, call, &token);
             return;
         }
         if message.calls("notifications/cancelled") {
-            self.withdraw(&message);
+            self.withdraw(message);
             return;
         }
         self.terms.metrics.notification(Direction::ToClient, notice_of(message.method()));
         let payload = message.unchanged();
-        match self.target(Matter::Notification, &message).0 {
+        match self.target(Matter::Notification, message).0 {
             Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}
             _ => self.push_standalone(EventKind::Notification, &payload),
         }
@@ -94,10 +94,10 @@ impl Participant for Session {
     }
 }
 
-fn reply_of(id: &Id, answer: Answer) -> Reply {
+fn reply_of(id: &Id, answer: Answer<'_>) -> Reply {
     match answer {
         Answer::Message(message) => Reply {
-            outcome: outcome_of(&message),
+            outcome: outcome_of(message),
             rpc_code: message.error_code(),
             payload: message.with_id(id),
             trouble: None,
@@ -225,9 +225,9 @@ impl Session {
     }
 
     /// Passes a request of the child's, for which the client declared itself, on to it.
-    pub(super) fn ask(&self, message: Message) {
+    pub(super) fn ask(&self, message: &Message) {
         let Some(id) = message.id() else { return };
-        let (target, owner) = self.target(Matter::Request, &message);
+        let (target, owner) = self.target(Matter::Request, message);
         let via = match &target {
             Target::Post((number, _)) => Via::Post(*number),
             Target::Standalone => Via::Standalone,
@@ -242,12 +242,12 @@ impl Session {
         match added {
             Ok(()) => {}
             Err(NotAdded::Duplicate) => {
-                self.refuse(&message, -32600, "a request with this id is open already");
+                self.refuse(message, -32600, "a request with this id is open already");
                 return;
             }
             Err(NotAdded::Full) => {
                 self.terms.metrics.refused(Refusal::Overload);
-                self.refuse(&message, -32603, "too many requests await the client's answer");
+                self.refuse(message, -32603, "too many requests await the client's answer");
                 return;
             }
         }

@@ -385,7 +385,7 @@ impl Session {
         }
         self.confirmed.send_replace(true);
         for (message, _memory) in early.release() {
-            self.ask(message);
+            self.ask(&message);
         }
         self.settle();
     }

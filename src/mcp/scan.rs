@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 
 use memchr::memchr2;
 
@@ -15,13 +16,14 @@ pub const MAX_DEPTH: u32 = 127;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     start: u32,
-    end: u32,
+    /// No part is empty, so it is not zero, which keeps an absent part as small as a present one.
+    end: NonZeroU32,
 }
 
 impl Span {
     fn new(start: usize, end: usize) -> Span {
         // A line or body is bounded far below 4 GiB by configuration; `Message::parse` checks it.
-        Span { start: start as u32, end: end as u32 }
+        Span { start: start as u32, end: NonZeroU32::new(end as u32).unwrap_or(NonZeroU32::MIN) }
     }
 
     /// Offset of the first byte.
@@ -33,7 +35,7 @@ impl Span {
     /// Offset behind the last byte.
     #[must_use]
     pub fn end(self) -> usize {
-        self.end as usize
+        self.end.get() as usize
     }
 
     /// The bytes of `text` this part covers.
@@ -231,7 +233,8 @@ impl<'a> Scanner<'a> {
     /// Walks an object whose members matter. The caller saw its `{`; `depth` counts it.
     fn object(&mut self, place: Place, depth: u32) -> Result<(), ScanFault> {
         self.at += 1;
-        let mut keys = Keys::new(self.watches_duplicates(place));
+        let watch = self.watches_duplicates(place);
+        let mut keys: Option<Keys<'a>> = None;
         self.space();
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -242,13 +245,16 @@ impl<'a> Scanner<'a> {
             let (key, spelling) = self.string()?;
             let name = decode(&self.text[key.start() + 1..key.end() - 1], spelling);
             let member = Member::of(place, &name);
-            keys.add(name)?;
+            // A member of the envelope that is known has a place of its own, which tells.
+            if watch && (place != Place::Envelope || member == Member::Other) {
+                keys.get_or_insert_default().add(name)?;
+            }
             self.space();
             self.expect(b':')?;
             self.space();
             let start = self.at;
             self.member(member, depth)?;
-            self.note(member, Span::new(start, self.at));
+            self.note(place, member, Span::new(start, self.at))?;
             self.space();
             match self.take()? {
                 b',' => {}
@@ -279,7 +285,8 @@ impl<'a> Scanner<'a> {
         if self.peek() == Some(b'{') { self.object(inside, depth + 1) } else { self.value(depth) }
     }
 
-    fn note(&mut self, member: Member, span: Span) {
+    /// Notes where a member stands. In the envelope it stands once.
+    fn note(&mut self, place: Place, member: Member, span: Span) -> Result<(), ScanFault> {
         let fields = &mut self.fields;
         let slot = match member {
             Member::JsonRpc => &mut fields.jsonrpc,
@@ -300,9 +307,13 @@ impl<'a> Scanner<'a> {
             Member::RelatedTask => &mut fields.related_task,
             Member::IsError => &mut fields.is_error,
             Member::Code => &mut fields.code,
-            Member::Meta | Member::RelatedTaskObject | Member::Other => return,
+            Member::Meta | Member::RelatedTaskObject | Member::Other => return Ok(()),
         };
+        if place == Place::Envelope && slot.is_some() {
+            return Err(ScanFault::Duplicate);
+        }
         *slot = Some(span);
+        Ok(())
     }
 
     /// Walks any value without looking into it; `depth` is the number of open containers around it.
@@ -593,8 +604,8 @@ impl Member {
 }
 
 /// The keys of one object, to find one that stands twice.
+#[derive(Default)]
 struct Keys<'a> {
-    watch: bool,
     few: [&'a [u8]; FEW],
     count: usize,
     /// Keys past the first few, and those that had to be decoded.
@@ -605,14 +616,7 @@ struct Keys<'a> {
 const FEW: usize = 16;
 
 impl<'a> Keys<'a> {
-    fn new(watch: bool) -> Self {
-        Keys { watch, few: [&[]; FEW], count: 0, rest: HashSet::new() }
-    }
-
     fn add(&mut self, name: Cow<'a, [u8]>) -> Result<(), ScanFault> {
-        if !self.watch {
-            return Ok(());
-        }
         let known =
             self.few[..self.count].contains(&name.as_ref()) || (!self.rest.is_empty() && self.rest.contains(&name));
         match name {

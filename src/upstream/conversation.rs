@@ -327,7 +327,7 @@ impl Conversation {
 
     fn take_text(&self, text: Bytes, participant: Option<&dyn Participant>) {
         match Message::parse(text, Author::Child) {
-            Ok(message) => self.take_message(message, participant),
+            Ok(message) => self.take_message(&message, participant),
             Err(Fault { kind: FaultKind::Array, text, .. }) => self.take_batch(&text, participant),
             Err(fault) => self.take_fault(&fault, &fault.text),
         }
@@ -348,23 +348,23 @@ impl Conversation {
         }
         for part in parts {
             match part {
-                Ok(message) => self.take_message(message, participant),
+                Ok(message) => self.take_message(&message, participant),
                 Err(fault) => self.take_fault(&fault, text),
             }
         }
     }
 
-    fn take_message(&self, message: Message, participant: Option<&dyn Participant>) {
+    fn take_message(&self, message: &Message, participant: Option<&dyn Participant>) {
         match (message.kind(), participant) {
             (Kind::Result | Kind::Error, _) => self.take_answer(message),
-            (Kind::Request, _) if message.calls("ping") => self.answer_ping(&message),
+            (Kind::Request, _) if message.calls("ping") => self.answer_ping(message),
             (Kind::Request, Some(participant)) => participant.request(message),
             (Kind::Notification, Some(participant)) => self.take_notification(message, participant),
             (Kind::Request | Kind::Notification, None) => {}
         }
     }
 
-    fn take_answer(&self, message: Message) {
+    fn take_answer(&self, message: &Message) {
         let call = message.numeric_id();
         let waiting = call.and_then(|call| {
             let mut inflight = self.inflight();
@@ -390,7 +390,7 @@ impl Conversation {
         });
     }
 
-    fn take_notification(&self, message: Message, participant: &dyn Participant) {
+    fn take_notification(&self, message: &Message, participant: &dyn Participant) {
         if !message.calls("notifications/progress") {
             participant.notification(message, None);
             return;

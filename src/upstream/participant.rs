@@ -6,11 +6,10 @@ use crate::mcp::ids::Id;
 use crate::mcp::message::Message;
 
 /// What a call gets back.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "handed over once per call; a box would be an allocation per answer")]
-pub enum Answer {
+#[derive(Clone, Copy, Debug)]
+pub enum Answer<'a> {
     /// The child's response, still under the child-side id.
-    Message(Message),
+    Message(&'a Message),
     /// There will be none.
     Lost(Loss),
 }
@@ -55,13 +54,13 @@ pub enum Gone {
 /// implementation hands over and returns; it must not block.
 pub trait Participant: Send + Sync {
     /// A request this participant made got its answer; exactly once per request.
-    fn answer(&self, call: u64, answer: Answer);
+    fn answer(&self, call: u64, answer: Answer<'_>);
 
     /// The child asks something. Pings never arrive here; they are answered on the spot.
-    fn request(&self, message: Message);
+    fn request(&self, message: &Message);
 
     /// The child says something; `owner` is set for progress.
-    fn notification(&self, message: Message, owner: Option<Owner>);
+    fn notification(&self, message: &Message, owner: Option<Owner>);
 
     /// Everything the child has written so far was handed over; what was held back to be told in
     /// one go is told now.

@@ -18,7 +18,7 @@ use crate::mcp::scan::Author;
 use crate::upstream::Exit;
 use crate::upstream::SpawnError;
 use crate::upstream::conversation::{Conversation, Terms};
-use crate::upstream::participant::{Answer, Gone, Owner, Participant};
+use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 use crate::upstream::pool::{NoChild, Pool};
 
 /// Entries of each list that are read.
@@ -83,27 +83,30 @@ impl fmt::Display for ScoutFailure {
 }
 
 struct Scout {
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Message, Loss>>>>,
     conversation: OnceLock<Weak<Conversation>>,
 }
 
 impl Participant for Scout {
-    fn answer(&self, call: u64, answer: Answer) {
+    fn answer(&self, call: u64, answer: Answer<'_>) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&call);
         if let Some(waiting) = waiting {
             // Whoever asked may have stopped waiting.
-            let _late = waiting.send(answer);
+            let _late = waiting.send(match answer {
+                Answer::Message(message) => Ok(message.clone()),
+                Answer::Lost(loss) => Err(loss),
+            });
         }
     }
 
-    fn request(&self, message: Message) {
+    fn request(&self, message: &Message) {
         let conversation = self.conversation.get().and_then(Weak::upgrade);
         if let (Some(conversation), Some(id)) = (conversation, message.id()) {
             conversation.refuse(&id, -32601, "no client is connected");
         }
     }
 
-    fn notification(&self, _message: Message, _owner: Option<Owner>) {}
+    fn notification(&self, _message: &Message, _owner: Option<Owner>) {}
 
     fn settle(&self) {}
 
@@ -248,16 +251,16 @@ impl Visit {
                 stderr: self.conversation.last_lines(),
                 bad_line: self.conversation.first_bad_line().map(str::to_owned),
             }),
-            Ok(Ok(Answer::Message(message))) if message.kind() == Kind::Result => {
+            Ok(Ok(Ok(message))) if message.kind() == Kind::Result => {
                 let raw = message.fields().result.map_or(&b"null"[..], |result| result.of(message.text()));
                 serde_json::from_slice(raw)
                     .map_err(|error| ScoutFailure::Refused(format!("its answer to {method}: {error}")))
             }
-            Ok(Ok(Answer::Message(message))) => {
+            Ok(Ok(Ok(message))) => {
                 let code = message.error_code().unwrap_or_default();
                 Err(ScoutFailure::Refused(format!("it answered {method} with error {code}")))
             }
-            Ok(Ok(Answer::Lost(_)) | Err(_)) => Err(self.exited().await),
+            Ok(Ok(Err(_)) | Err(_)) => Err(self.exited().await),
         }
     }
 
