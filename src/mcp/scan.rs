@@ -764,6 +764,46 @@ mod tests {
     }
 
     #[test]
+    fn every_member_is_known_by_its_name() {
+        let text = r#"{"jsonrpc":1,"id":2,"method":3,"error":{"code":4},"result":{"protocolVersion":5,"isError":6},"params":
+            {"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":8,"io.modelcontextprotocol/related-task":
+            {"taskId":9}},"progressToken":10,"requestId":11,"name":12,"uri":13,"level":14,"taskId":15}}"#;
+        let found = fields(text);
+        let places = [
+            (found.jsonrpc, "1"),
+            (found.id, "2"),
+            (found.method, "3"),
+            (found.code, "4"),
+            (found.protocol_version, "5"),
+            (found.is_error, "6"),
+            (found.token, "7"),
+            (found.envelope_version, "8"),
+            (found.related_task, "9"),
+            (found.progress_of, "10"),
+            (found.request_id, "11"),
+            (found.name, "12"),
+            (found.uri, "13"),
+            (found.level, "14"),
+            (found.task_id, "15"),
+        ];
+        for (span, value) in places {
+            assert_eq!(span.expect(value).of(text.as_bytes()), value.as_bytes());
+        }
+        for (_, value) in places {
+            // The same length, another name.
+            let at = text.find(&format!("\":{value}")).expect(value);
+            let mut other = text.as_bytes().to_vec();
+            other[at - 1] = b'~';
+            let found = super::scan(&other, Author::Client).1;
+            let known = [found.jsonrpc, found.id, found.method, found.code, found.protocol_version, found.is_error]
+                .into_iter()
+                .chain([found.token, found.envelope_version, found.related_task, found.progress_of, found.request_id])
+                .chain([found.name, found.uri, found.level, found.task_id]);
+            assert_eq!(known.flatten().count(), places.len() - 1, "{value}");
+        }
+    }
+
+    #[test]
     fn strings_end_where_they_end() {
         let stops = [b'"', b'\\', 0, 0x1f, b'\n'];
         for length in (0..100).chain([4000, 4095, 4096, 4127, 4128, 4129, 9000]) {
