@@ -239,6 +239,27 @@ pub struct Drain {
 pub enum Mode {
     /// One child per session.
     Session,
+    /// Many sessions, of whomever, on few children.
+    Shared,
+    /// Many sessions on few children, those of each verified principal on its own; one child per session for
+    /// anonymous callers.
+    Principal,
+}
+
+impl Mode {
+    /// Every mode, under the name an operator writes.
+    pub(super) const NAMED: [(&'static str, Mode); 3] =
+        [("session", Mode::Session), ("shared", Mode::Shared), ("principal", Mode::Principal)];
+
+    /// The name an operator writes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Session => "session",
+            Mode::Shared => "shared",
+            Mode::Principal => "principal",
+        }
+    }
 }
 
 /// Whether readiness needs a server.
@@ -321,6 +342,16 @@ pub struct Pool {
     pub max_size: Option<usize>,
     /// Longest wait for a free slot.
     pub wait: Duration,
+    /// Time without use after which a child above `min_idle` is stopped; `None` is off.
+    pub idle_timeout: Option<Duration>,
+    /// Age from which a child takes no new session; `None` is off.
+    pub max_lifetime: Option<Duration>,
+    /// Sessions a child may serve in its life.
+    pub max_uses: Option<usize>,
+    /// Sessions a child may serve at the same time.
+    pub max_sessions_per_child: Option<usize>,
+    /// Calls that may wait for one child at the same time.
+    pub max_calls_per_child: Option<usize>,
 }
 
 /// `timeouts`

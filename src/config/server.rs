@@ -67,7 +67,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         path: String::new(),
         required: if required.unwrap_or(single) { Required::Yes } else { Required::No },
         check_on_start: section.boolean("check_on_start", true),
-        mode: section.choice("mode", "session", &[("session", Mode::Session)]),
+        mode: section.choice("mode", "session", &Mode::NAMED),
         legacy_sse: section.boolean("legacy_sse", false),
         strict_status: section.boolean("strict_status", false),
         pool: pool(section.table("pool")),
@@ -95,6 +95,11 @@ fn pool(mut section: Section<'_>) -> Pool {
         min_idle: section.count("min_idle", 1, 0) as usize,
         max_size: section.limit("max_size", 64),
         wait: section.time("wait", "30s"),
+        idle_timeout: section.time_or_off("idle_timeout", "10m"),
+        max_lifetime: section.time_or_off("max_lifetime", "off"),
+        max_uses: section.limit("max_uses", 0),
+        max_sessions_per_child: section.limit("max_sessions_per_child", 64),
+        max_calls_per_child: section.limit("max_calls_per_child", 32),
     };
     if pool.max_size.is_some_and(|most| most < pool.min_idle) {
         // Where one of the two comes from [server_defaults], the server's own is the one that is wrong.

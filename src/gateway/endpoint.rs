@@ -1,6 +1,6 @@
 //! What is served where, and how much this machine allows: for start-up output.
 
-use crate::config::{Config, Method, Mode};
+use crate::config::{Config, Method};
 use crate::gateway::Gateway;
 use crate::net::Bound;
 
@@ -45,9 +45,7 @@ impl Gateway {
             name: name.to_string(),
             url: format!("{base}{}", server.path),
             auth: if server.auth.methods.contains(&Method::ApiKey) { "api_key" } else { "none" },
-            mode: match server.mode {
-                Mode::Session => "session",
-            },
+            mode: server.mode.name(),
             max: server.pool.max_size,
         };
         self.config.servers.iter().map(endpoint).collect()

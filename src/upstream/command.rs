@@ -134,7 +134,16 @@ pub(super) mod tests {
             mode: Mode::Session,
             legacy_sse: false,
             strict_status: false,
-            pool: Pool { min_idle: 0, max_size: None, wait: second },
+            pool: Pool {
+                min_idle: 0,
+                max_size: None,
+                wait: second,
+                idle_timeout: None,
+                max_lifetime: None,
+                max_uses: None,
+                max_sessions_per_child: None,
+                max_calls_per_child: None,
+            },
             timeouts: Timeouts {
                 start: second,
                 call_idle: None,

@@ -8,7 +8,7 @@ mod run;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Address, Loaded, Method, Problems, Required, parse};
+use super::{Address, Loaded, Method, Mode, Problems, Required, parse};
 
 /// A hash nobody has the key of.
 const HASH: &str = "sha256:0101010101010101010101010101010101010101010101010101010101010101";
@@ -82,6 +82,31 @@ fn defaults_merge_key_by_key_and_arrays_replace() {
     let two = &config.servers["two"];
     assert_eq!((two.env.len(), two.env_pass.len(), two.pool.max_size, two.strict_status), (2, 2, Some(9), true));
     assert_eq!((one.required, two.required), (Required::No, Required::No));
+}
+
+#[test]
+fn modes_and_the_life_of_processes() {
+    let text = r#"
+        [server_defaults]
+        mode = "shared"
+        pool = { idle_timeout = "off", max_lifetime = "6h", max_uses = 100, max_sessions_per_child = 0 }
+        [servers.one]
+        command = "one"
+        mode = "principal"
+        pool = { idle_timeout = "90s", max_lifetime = 0, max_calls_per_child = 1 }
+        [servers.two]
+        command = "two"
+    "#;
+    let config = good(text).config;
+    let (one, two) = (&config.servers["one"], &config.servers["two"]);
+    assert_eq!((one.mode, two.mode, Mode::Session.name()), (Mode::Principal, Mode::Shared, "session"));
+    assert_eq!((one.pool.idle_timeout, two.pool.idle_timeout), (Some(Duration::from_secs(90)), None));
+    assert_eq!((one.pool.max_lifetime, two.pool.max_lifetime), (None, Some(Duration::from_secs(21_600))));
+    assert_eq!((one.pool.max_uses, two.pool.max_sessions_per_child), (Some(100), None));
+    assert_eq!((one.pool.max_calls_per_child, two.pool.max_calls_per_child), (Some(1), Some(32)));
+    let bare = good("[servers.a]\ncommand = \"a\"\n").config.servers["a"].pool.clone();
+    assert_eq!((bare.idle_timeout, bare.max_lifetime), (Some(Duration::from_secs(600)), None));
+    assert_eq!((bare.max_uses, bare.max_sessions_per_child, bare.max_calls_per_child), (None, Some(64), Some(32)));
 }
 
 #[test]

@@ -97,6 +97,27 @@ fn every_number_size_and_time_out_of_range_has_a_remedy() {
 }
 
 #[test]
+fn the_life_of_processes_is_checked_all_at_once() {
+    let text = "[servers.a]\ncommand = \"a\"\nmode = \"share\"\n[servers.a.pool]\nidle_timeout = \"10\"\n\
+                max_lifetime = \"0s\"\nmax_uses = -1\nmax_sessions_per_child = \"64\"\nmax_call_per_child = 1\n";
+    let problems = bad(text);
+    let found: Vec<_> = problems.iter().map(|p| (p.position().expect("a place").0, p.message(), p.remedy())).collect();
+    let expected = [
+        (3, "`servers.a.mode` has an unknown value", "did you mean \"shared\"?"),
+        (5, "`servers.a.pool.idle_timeout` has no unit", "such as \"30s\""),
+        (6, "`servers.a.pool.max_lifetime` leaves no time at all", "write \"off\""),
+        (7, "`servers.a.pool.max_uses` cannot be negative", "write at least 0"),
+        (8, "`servers.a.pool.max_sessions_per_child` cannot be a string", "without quotes"),
+        (9, "unknown key `max_call_per_child`", "did you mean `max_calls_per_child`?"),
+    ];
+    assert_eq!(found.len(), expected.len(), "{problems}");
+    for (found, (line, message, remedy)) in found.iter().zip(&expected) {
+        assert_eq!(found.0, *line, "{found:?}");
+        assert!(found.1.starts_with(message) && found.2.contains(remedy), "{found:?}");
+    }
+}
+
+#[test]
 fn names_of_other_programs_are_known() {
     for name in ["server", "mcpServers", "mcp_servers", "backends"] {
         let problems = bad(&format!("[{name}.a]\ncommand = \"a\"\n"));
@@ -106,7 +127,7 @@ fn names_of_other_programs_are_known() {
 
 #[test]
 fn a_wrong_default_is_reported_once_and_a_clash_with_it_at_the_server() {
-    let text = "[server_defaults]\nmode = \"shared\"\n[servers.a]\ncommand = \"a\"\n[servers.b]\ncommand = \"b\"\n";
+    let text = "[server_defaults]\nmode = \"pooled\"\n[servers.a]\ncommand = \"a\"\n[servers.b]\ncommand = \"b\"\n";
     assert_eq!(bad(text).iter().filter_map(|p| p.position()).collect::<Vec<_>>(), [(2, 8)]);
     let text = "[server_defaults.pool]\nmin_idle = 4\n[servers.a]\ncommand = \"a\"\npool.max_size = 2\n";
     assert_eq!(bad(text).iter().filter_map(|p| p.position()).collect::<Vec<_>>(), [(5, 17)]);
