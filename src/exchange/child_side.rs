@@ -29,6 +29,12 @@ impl Participant for Session {
             let mut state = self.state();
             (state.calls.remove(&call), state.phase == Phase::Starting)
         };
+        if let Some(place) = self.link.place() {
+            if let (Some(taken), Answer::Message(message)) = (&taken, answer) {
+                self.note_answer(place, taken, message);
+            }
+            place.child().end_turn(call);
+        }
         let Some(taken) = taken else { return };
         if starting {
             self.answer_handshake(taken, answer);
@@ -66,7 +72,7 @@ impl Participant for Session {
             self.withdraw(message);
             return;
         }
-        self.terms.metrics.notification(Direction::ToClient, notice_of(message.method()));
+        self.terms.metrics.notification(Direction::ToClient, Notice::of(message.method()));
         let payload = message.unchanged();
         match self.target(Matter::Notification, message).0 {
             Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}
@@ -106,17 +112,6 @@ fn reply_of(id: &Id, answer: Answer<'_>) -> Reply {
         Answer::Lost(Loss::ChildGone { sent }) => Cause::ChildGone { sent }.reply(id),
         Answer::Lost(Loss::TooLarge) => Cause::TooLarge.reply(id),
         Answer::Lost(Loss::BadLine) => Cause::BadChildLine.reply(id),
-    }
-}
-
-fn notice_of(method: &str) -> Notice {
-    match method {
-        "notifications/progress" => Notice::Progress,
-        "notifications/message" => Notice::Log,
-        "notifications/resources/updated" => Notice::ResourceUpdated,
-        "notifications/cancelled" => Notice::Cancelled,
-        _ if method.ends_with("/list_changed") => Notice::ListChanged,
-        _ => Notice::Other,
     }
 }
 
@@ -191,7 +186,7 @@ impl Session {
         delivered
     }
 
-    fn push_standalone(&self, kind: EventKind, message: &Spliced<'_>) {
+    pub(super) fn push_standalone(&self, kind: EventKind, message: &Spliced<'_>) {
         self.standalone.push_quietly(kind, message);
         self.announce_later(Arc::clone(&self.standalone), None);
     }
@@ -259,7 +254,7 @@ impl Session {
     }
 
     fn refuse(&self, message: &Message, code: i32, text: &'static str) {
-        if let (Some(id), Some(conversation)) = (message.id(), self.conversation.get()) {
+        if let (Some(id), Some(conversation)) = (message.id(), self.link.conversation()) {
             conversation.refuse(&id, code, text);
             self.accounts().asked(&id, message.method(), self, Duration::ZERO, Outcome::Refused);
         }

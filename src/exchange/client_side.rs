@@ -14,7 +14,6 @@ impl Session {
     /// When it could not be queued.
     pub fn tell(&self, message: &Message) -> Result<(), NotSent> {
         self.touch();
-        let Some(conversation) = self.conversation.get() else { return Err(NotSent::Closed) };
         let kind = match message.method() {
             "notifications/initialized" => {
                 self.confirm();
@@ -27,8 +26,11 @@ impl Session {
             "notifications/progress" => Notice::Progress,
             _ => Notice::Other,
         };
+        if self.keeps_to_itself(message) {
+            return Ok(());
+        }
         self.terms.metrics.notification(Direction::ToChild, kind);
-        conversation.notify(message)
+        self.link.conversation().ok_or(NotSent::Closed)?.notify(message)
     }
 
     /// Ends every call of this session that has the id the client names: with equal ids in flight
@@ -54,7 +56,17 @@ impl Session {
 
     /// Takes a call back from the child. Tells whether the child may have seen it.
     pub(super) fn take_back(&self, number: u64, notification: Option<&Message>, reason: &'static str) -> bool {
-        self.conversation.get().is_none_or(|conversation| conversation.cancel(number, notification, reason))
+        let Some(place) = self.link.place() else {
+            let conversation = self.link.conversation();
+            return conversation.is_none_or(|conversation| conversation.cancel(number, notification, reason));
+        };
+        if place.child().take_back(place.number(), number) {
+            return false;
+        }
+        let conversation = place.child().conversation();
+        let sent = conversation.is_none_or(|conversation| conversation.cancel(number, notification, reason));
+        place.child().end_turn(number);
+        sent
     }
 
     /// Takes the client's answer to a request of the child's. Whoever asks for nothing gets
@@ -65,7 +77,7 @@ impl Session {
     pub fn respond(&self, message: &Message) -> Result<(), NotSent> {
         self.touch();
         let ask = message.id().and_then(|id| self.take_ask(&id));
-        match (ask, self.conversation.get()) {
+        match (ask, self.link.conversation()) {
             (Some(ask), Some(conversation)) => {
                 self.accounts().asked(&ask.id, &ask.method, self, ask.since.elapsed(), outcome_of(message));
                 conversation.respond(&ask.id, message)

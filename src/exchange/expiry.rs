@@ -72,7 +72,7 @@ impl Session {
             let sent = self.take_back(number, None, "timed out");
             // A child that does one thing at a time answers no ping while it waits for the client.
             let waits = !self.state().asks.is_empty();
-            if let Some(conversation) = self.conversation.get().filter(|_| !waits) {
+            if let Some(conversation) = self.link.conversation().filter(|_| !waits) {
                 conversation.check_alive();
             }
             self.conclude(call, |id| Cause::Timeout { sent }.reply(id));
@@ -101,7 +101,7 @@ impl Session {
             } else {
                 ("the client did not answer in time", Outcome::Timeout)
             };
-            if let Some(conversation) = self.conversation.get() {
+            if let Some(conversation) = self.link.conversation() {
                 conversation.refuse(&ask.id, TIMED_OUT, why);
             }
             self.accounts().asked(&ask.id, &ask.method, self, now.duration_since(ask.since), outcome);

@@ -13,11 +13,16 @@ pub mod gateway_error;
 mod handshake;
 mod in_band;
 pub mod ledger;
+mod link;
 pub mod post;
 pub mod registry;
 mod route;
 pub mod session;
+pub mod shared_child;
+mod sharing;
 pub mod stream;
 mod streams;
+mod turns;
+mod wishes;
 
 pub use in_band::Cause;

@@ -21,7 +21,9 @@ use crate::exchange::early::Early;
 use crate::exchange::gateway_error::SOON;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
+use crate::exchange::link::Link;
 use crate::exchange::post::{Post, Reply};
+use crate::exchange::shared_child::Place;
 use crate::exchange::stream::{Reader, Stream, StreamTerms};
 use crate::exchange::streams::Streams;
 use crate::mcp::call_map::CallMap;
@@ -53,6 +55,8 @@ pub struct SessionTerms {
     pub accounts: Arc<Accounts>,
     /// The server's numbers.
     pub metrics: Arc<ServerMetrics>,
+    /// How long a call waits for a shared child that is being replaced.
+    pub child_wait: Duration,
 }
 
 /// Where a session is in its life.
@@ -88,7 +92,7 @@ pub struct Session {
     principal: Principal,
     pub(super) introduction: Introduction,
     pub(super) terms: Arc<SessionTerms>,
-    pub(super) conversation: OnceLock<Arc<Conversation>>,
+    pub(super) link: Link,
     pub(super) congestion: Arc<Congestion>,
     pub(super) standalone: Arc<Stream>,
     /// The standalone stream carries the answers too.
@@ -116,13 +120,14 @@ const CONFIRM_WAIT: Duration = Duration::from_millis(500);
 
 impl Session {
     /// A session whose handshake is about to start. `only` is the one stream of HTTP+SSE, which
-    /// carries everything.
+    /// carries everything, `place` that at a child it shares.
     #[must_use]
     pub fn new(
         id: Arc<str>,
         principal: Principal,
         initialize: &Message,
         only: Option<Arc<Stream>>,
+        place: Option<Place>,
         terms: Arc<SessionTerms>,
     ) -> Arc<Session> {
         let one_stream = only.is_some();
@@ -135,7 +140,7 @@ impl Session {
             principal,
             introduction: Introduction::read(initialize),
             terms,
-            conversation: OnceLock::new(),
+            link: place.map_or_else(|| Link::Own(OnceLock::new()), Link::Shared),
             congestion,
             standalone,
             one_stream,
@@ -203,7 +208,7 @@ impl Session {
     /// The child's process id.
     #[must_use]
     pub fn child_pid(&self) -> Option<u32> {
-        self.conversation.get().map(|conversation| conversation.pid())
+        self.link.conversation().map(|conversation| conversation.pid())
     }
 
     /// Whether it can be found: its handshake is done and it has not ended.
@@ -222,8 +227,10 @@ impl Session {
         account: Account,
     ) {
         info!(event = "child_ready", server = %self.terms.server, session = %self.digest, child_pid = conversation.pid());
-        // A session starts once, so the cell is empty.
-        let _first = self.conversation.set(conversation);
+        if let Link::Own(own) = &self.link {
+            // A session starts once, so the cell is empty.
+            let _first = own.set(conversation);
+        }
         match message.string(message.fields().protocol_version) {
             Some(asked) if Revision::named(asked.as_bytes()).is_none() => {
                 self.call(&message.asking_for(Revision::granted(asked.as_bytes())), post, account);
@@ -234,7 +241,10 @@ impl Session {
 
     /// Sends a request to the child. Its answer, or an error in its place, goes to `post`.
     pub fn call(self: &Arc<Self>, message: &Message, post: &Arc<Post>, account: Account) {
-        let (Some(id), Some(conversation)) = (message.id(), self.conversation.get()) else { return };
+        if let Some(place) = self.link.place() {
+            return self.call_shared(place, message, post, account);
+        }
+        let (Some(id), Some(conversation)) = (message.id(), self.link.conversation()) else { return };
         let number = conversation.reserve();
         let in_flight = self.terms.metrics.call_started();
         let mut call = Call::new(message, id, Arc::clone(post), account, in_flight);
@@ -260,7 +270,7 @@ impl Session {
 
     /// Answers a call of which no byte reached the child. If it was the handshake, that was the
     /// session: a child may be gone before anything could be written to it.
-    fn lose_unsent(&self, call: Call, refused: NotSent) {
+    pub(super) fn lose_unsent(&self, call: Call, refused: NotSent) {
         let drained = self.state().phase == Phase::Ended(SessionEnd::Drain);
         let cause = match refused {
             NotSent::Full => Cause::Full,
@@ -285,7 +295,7 @@ impl Session {
         // A child that is gone ends the session by itself, which may have been before the session
         // knew its conversation.
         let is_over = matches!(self.state().phase, Phase::Ended(_));
-        if let Some(conversation) = self.conversation.get().filter(|_| is_over) {
+        if let Some(conversation) = self.link.conversation().filter(|_| is_over) {
             conversation.close();
         }
     }
@@ -380,7 +390,9 @@ impl Session {
             state.phase = Phase::Live;
             std::mem::take(&mut state.early)
         };
-        if let Some(conversation) = self.conversation.get() {
+        if let Link::Own(own) = &self.link
+            && let Some(conversation) = own.get()
+        {
             conversation.confirm_initialized();
         }
         self.confirmed.send_replace(true);
@@ -393,6 +405,7 @@ impl Session {
     /// Holds `request` until the child knows that the client is initialized: clients send both at
     /// once, on connections that may overtake each other.
     pub async fn confirmed_for(&self, request: &Message) {
+        self.connected().await;
         if *self.confirmed.borrow() {
             return;
         }
@@ -473,9 +486,7 @@ impl Session {
             self.standalone.discard()
         }
         self.confirmed.send_replace(true);
-        if let Some(conversation) = self.conversation.get() {
-            conversation.close();
-        }
+        self.link.close();
         if was_open {
             let age = self.opened.elapsed();
             self.terms.metrics.session_closed(why, age);

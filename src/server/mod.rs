@@ -5,6 +5,7 @@ mod diagnosis;
 mod open;
 mod readiness;
 mod servers;
+mod shared_children;
 mod signs;
 mod status;
 

@@ -1,7 +1,7 @@
 //! Opening sessions with one server, and finding them again.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,17 @@ use tracing::{info, warn};
 
 use crate::budget::Budget;
 use crate::caller::Principal;
-use crate::config;
+use crate::config::{self, Mode};
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::post::Post;
 use crate::exchange::registry::{NoSeat, Registry};
 use crate::exchange::session::{Session, SessionTerms};
+use crate::exchange::shared_child::Condition;
 use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
+use crate::mcp::revision::Revision;
 use crate::server::breaker::{Breaker, Position};
+use crate::server::shared_children::{Key, NoPlace, SharedChildren};
 use crate::server::status::Status;
 use crate::telemetry::label::{SessionEnd, Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
@@ -97,6 +100,7 @@ pub struct Server {
     breaker: Arc<Mutex<Breaker>>,
     session_terms: Arc<SessionTerms>,
     conversation_terms: Terms,
+    shared: Arc<SharedChildren>,
     metrics: Arc<ServerMetrics>,
     status: Arc<watch::Sender<Status>>,
     draining: AtomicBool,
@@ -131,8 +135,10 @@ impl Server {
             ),
             accounts: Arc::new(accounts),
             metrics: Arc::clone(&metrics),
+            child_wait: config.pool.wait,
         });
         let conversation_terms = Terms {
+            next_id: Arc::new(AtomicU64::new(1)),
             server: Arc::clone(&name),
             queue: config.queue.clone(),
             line_bytes: config.line_bytes,
@@ -140,6 +146,13 @@ impl Server {
             metrics: Arc::clone(&metrics),
         };
         let pool = Pool::new(spawner, command, Arc::clone(&config), Arc::clone(&metrics));
+        let shared = SharedChildren::new(
+            Arc::clone(&pool),
+            Arc::clone(&config),
+            conversation_terms.clone(),
+            Arc::clone(&session_terms),
+            Arc::clone(&breaker),
+        );
         Arc::new(Server {
             name,
             config,
@@ -149,6 +162,7 @@ impl Server {
             breaker,
             session_terms,
             conversation_terms,
+            shared,
             metrics,
             status,
             draining: AtomicBool::new(false),
@@ -224,17 +238,30 @@ impl Server {
     /// # Errors
     /// See [`Unopened`]; then no session exists, and no byte of the message reached a child.
     pub async fn open(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only } = opening;
         if self.draining.load(Ordering::Acquire) {
             return Err(Unopened::Draining);
         }
         if self.budget.used() >= self.budget.limit() {
             return Err(Unopened::Memory);
         }
+        match self.config.mode {
+            Mode::Shared => self.open_shared(opening, None, message, post).await,
+            Mode::Principal if !opening.principal.is_anonymous() => {
+                let principal = opening.principal.clone();
+                self.open_shared(opening, Some(principal), message, post).await
+            }
+            Mode::Session | Mode::Principal => self.open_own(opening, message, post).await,
+        }
+    }
+
+    /// A session with a child of its own.
+    async fn open_own(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
+        let Opening { principal, cap, account, only } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         lock(&self.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
         let lease = self.lease(&principal).await.map_err(|no_child| self.explain(no_child))?;
-        let session = Session::new(self.registry.mint(), principal, message, only, Arc::clone(&self.session_terms));
+        let session =
+            Session::new(self.registry.mint(), principal, message, only, None, Arc::clone(&self.session_terms));
         let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
         let conversation = Conversation::start(lease, self.conversation_terms.clone(), Arc::downgrade(&who))
             .ok_or(Unopened::StartFailed)?;
@@ -245,6 +272,40 @@ impl Server {
             return Err(Unopened::Draining);
         }
         session.start(conversation, message, post, account);
+        Ok(session)
+    }
+
+    /// A session on a child of several: its `initialize` is answered with what the child answered once.
+    async fn open_shared(
+        &self,
+        opening: Opening,
+        only_of: Option<Principal>,
+        message: &Message,
+        post: &Arc<Post>,
+    ) -> Result<Arc<Session>, Unopened> {
+        let Opening { principal, cap, account, only } = opening;
+        let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
+        let asked = message.string(message.fields().protocol_version).unwrap_or_default();
+        let key = Key { revision: Revision::granted(asked.as_bytes()), principal: only_of };
+        let place = self.shared.enter(&key).map_err(|no_place| match no_place {
+            NoPlace::Breaker(retry) => Unopened::Breaker(retry),
+            NoPlace::Closed => Unopened::Draining,
+        })?;
+        match place.child().settled(self.config.timeouts.start).await {
+            Condition::Ready => {}
+            Condition::Full => return Err(Unopened::PoolFull),
+            Condition::Closed => return Err(Unopened::Draining),
+            Condition::Starting | Condition::Failed(_) => return Err(Unopened::StartFailed),
+        }
+        let greeting = place.child().greeting().ok_or(Unopened::StartFailed)?;
+        let terms = Arc::clone(&self.session_terms);
+        let session = Session::new(self.registry.mint(), principal, message, only, Some(place), terms);
+        self.registry.insert(&session, seat);
+        if self.is_draining() {
+            self.registry.end(&session, SessionEnd::Drain);
+            return Err(Unopened::Draining);
+        }
+        session.greet(&greeting, message, post, account);
         Ok(session)
     }
 
@@ -306,6 +367,7 @@ impl Server {
 
     /// Stops every child and waits until none is left. Sessions must have ended.
     pub async fn close(&self) {
+        self.shared.close();
         self.pool.close().await;
     }
 }

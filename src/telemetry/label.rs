@@ -75,6 +75,20 @@ labels! {
     /// Kinds of notifications.
     Notice { Progress = "progress", Log = "log", ListChanged = "list_changed", ResourceUpdated = "resource_updated", Cancelled = "cancelled", Other = "other" }
 }
+impl Notice {
+    /// What a notification with this method is.
+    #[must_use]
+    pub fn of(method: &str) -> Notice {
+        match method {
+            "notifications/progress" => Notice::Progress,
+            "notifications/message" => Notice::Log,
+            "notifications/resources/updated" => Notice::ResourceUpdated,
+            "notifications/cancelled" => Notice::Cancelled,
+            _ if method.ends_with("/list_changed") => Notice::ListChanged,
+            _ => Notice::Other,
+        }
+    }
+}
 labels! {
     /// Why a notification was dropped.
     Dropped { NoStream = "no_stream", NoRequest = "no_request", QueueFull = "queue_full", Evicted = "evicted", Invalid = "invalid" }

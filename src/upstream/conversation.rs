@@ -21,7 +21,7 @@ use crate::upstream::Line;
 use crate::upstream::lease::Lease;
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
-use crate::upstream::reading::{EXIT_WAIT, Pauses, Reading};
+use crate::upstream::reading::{Audience, EXIT_WAIT, Pauses, Reading};
 use crate::upstream::token_bucket::TokenBucket;
 
 #[cfg(test)]
@@ -40,6 +40,9 @@ pub struct Terms {
     pub budget: Arc<Budget>,
     /// The server's numbers.
     pub metrics: Arc<ServerMetrics>,
+    /// The next child-side id, for all children of the server: an id is never used twice, so that
+    /// an answer can reach no other request, whichever child it comes from.
+    pub next_id: Arc<AtomicU64>,
 }
 
 /// Characters logged of a line that is no message.
@@ -70,8 +73,6 @@ pub struct Conversation {
     terms: Terms,
     pid: u32,
     outbound: Arc<Outbound>,
-    /// Child-side ids are never reused, so a late answer can never reach a later request.
-    next_id: AtomicU64,
     inflight: Mutex<Inflight>,
     pauses: Arc<Pauses>,
     participant: Weak<dyn Participant>,
@@ -98,7 +99,6 @@ impl Conversation {
         let conversation = Arc::new(Conversation {
             pid: lease.pid(),
             outbound: Arc::clone(&outbound),
-            next_id: AtomicU64::new(1),
             inflight: Mutex::default(),
             pauses: Arc::default(),
             participant,
@@ -128,7 +128,7 @@ impl Conversation {
     /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
     #[must_use]
     pub fn reserve(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+        self.terms.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Sends a request under a reserved id; `who` gets exactly one answer.
@@ -317,27 +317,27 @@ impl Conversation {
     }
 
     /// What the child wrote, for the participant that was looked up for the whole read.
-    pub(super) fn take_line(&self, line: Line, participant: Option<&dyn Participant>) {
+    pub(super) fn take_line(&self, line: Line, audience: &mut Audience<'_>) {
         match line {
-            Line::Whole(text) => self.take_text(text, participant),
+            Line::Whole(text) => self.take_text(text, audience),
             Line::TooLong { head, .. } => self.take_too_long(&head),
             Line::Torn { .. } => self.bad_line(BadLine::Torn, &[]),
         }
     }
 
-    fn take_text(&self, text: Bytes, participant: Option<&dyn Participant>) {
+    fn take_text(&self, text: Bytes, audience: &mut Audience<'_>) {
         match Message::parse(text, Author::Child) {
-            Ok(message) => self.take_message(&message, participant),
-            Err(Fault { kind: FaultKind::Array, text, .. }) => self.take_batch(&text, participant),
+            Ok(message) => self.take_message(&message, audience),
+            Err(Fault { kind: FaultKind::Array, text, .. }) => self.take_batch(&text, audience),
             Err(fault) => self.take_fault(&fault, &fault.text),
         }
     }
 
     /// A child of 2025-03-26 may write batches (base protocol, Batching); for any other a batch is
     /// no message, and ends the calls it answers.
-    fn take_batch(&self, text: &Bytes, participant: Option<&dyn Participant>) {
+    fn take_batch(&self, text: &Bytes, audience: &mut Audience<'_>) {
         let parts = Message::parse_batch(text, Author::Child).unwrap_or_default();
-        let is_welcome = participant.is_some_and(Participant::takes_batches);
+        let is_welcome = audience.participant.is_some_and(Participant::takes_batches);
         if !is_welcome || parts.iter().all(Result::is_err) {
             self.bad_line(BadLine::NotMessage, text);
             let answers = parts.iter().flatten().filter(|part| matches!(part.kind(), Kind::Result | Kind::Error));
@@ -348,18 +348,18 @@ impl Conversation {
         }
         for part in parts {
             match part {
-                Ok(message) => self.take_message(&message, participant),
+                Ok(message) => self.take_message(&message, audience),
                 Err(fault) => self.take_fault(&fault, text),
             }
         }
     }
 
-    fn take_message(&self, message: &Message, participant: Option<&dyn Participant>) {
-        match (message.kind(), participant) {
+    fn take_message(&self, message: &Message, audience: &mut Audience<'_>) {
+        match (message.kind(), audience.participant) {
             (Kind::Result | Kind::Error, _) => self.take_answer(message),
             (Kind::Request, _) if message.calls("ping") => self.answer_ping(message),
             (Kind::Request, Some(participant)) => participant.request(message),
-            (Kind::Notification, Some(participant)) => self.take_notification(message, participant),
+            (Kind::Notification, Some(participant)) => self.take_notification(message, participant, audience),
             (Kind::Request | Kind::Notification, None) => {}
         }
     }
@@ -390,18 +390,24 @@ impl Conversation {
         });
     }
 
-    fn take_notification(&self, message: &Message, participant: &dyn Participant) {
+    fn take_notification(&self, message: &Message, participant: &dyn Participant, audience: &mut Audience<'_>) {
         if !message.calls("notifications/progress") {
             participant.notification(message, None);
             return;
         }
-        let owner = message.number_at(message.fields().progress_of).and_then(|call| {
+        let found = message.number_at(message.fields().progress_of).and_then(|call| {
             let inflight = self.inflight();
-            let token = inflight.calls.get(&call)?.token.clone()?;
-            Some(Owner { call, token })
+            let waiting = inflight.calls.get(&call)?;
+            let owner = Owner { call, token: waiting.token.clone()? };
+            let own = std::ptr::addr_eq(Arc::as_ptr(&waiting.who), std::ptr::from_ref(participant));
+            Some((owner, (!own).then(|| Arc::clone(&waiting.who))))
         });
-        match owner {
-            Some(owner) => participant.notification(message, Some(owner)),
+        match found {
+            Some((owner, None)) => participant.notification(message, Some(owner)),
+            Some((owner, Some(who))) => {
+                who.notification(message, Some(owner));
+                audience.heard(who);
+            }
             None => self.terms.metrics.notification_dropped(Dropped::NoRequest),
         }
     }

@@ -59,6 +59,36 @@ impl Drop for Pause {
     }
 }
 
+/// Whom one read of a child's lines is for: the conversation's own participant, and whoever else heard something.
+pub(super) struct Audience<'a> {
+    pub(super) participant: Option<&'a dyn Participant>,
+    others: Vec<Arc<dyn Participant>>,
+}
+
+impl<'a> Audience<'a> {
+    fn of(participant: Option<&'a dyn Participant>) -> Audience<'a> {
+        Audience { participant, others: Vec::new() }
+    }
+
+    /// Remembers who is to be told that the read is over. Lines come in runs, so that comparing with the last is enough;
+    /// being told twice harms nobody.
+    pub(super) fn heard(&mut self, who: Arc<dyn Participant>) {
+        if self.others.last().is_none_or(|last| !Arc::ptr_eq(last, &who)) {
+            self.others.push(who);
+        }
+    }
+
+    /// Lets everybody tell their readers.
+    fn settle(self) {
+        if let Some(participant) = self.participant {
+            participant.settle();
+        }
+        for who in self.others {
+            who.settle();
+        }
+    }
+}
+
 /// The reading end of one conversation.
 pub(super) struct Reading {
     conversation: Weak<Conversation>,
@@ -106,7 +136,10 @@ impl Reading {
             let Some(gone) = self.read().await else { continue };
             let Some(conversation) = self.conversation.upgrade() else { return };
             if let Some(line) = self.splitter.finish(&mut self.buffer) {
-                conversation.take_line(line, conversation.participant().as_deref());
+                let participant = conversation.participant();
+                let mut audience = Audience::of(participant.as_deref());
+                conversation.take_line(line, &mut audience);
+                audience.settle();
             }
             return conversation.end(gone);
         }
@@ -117,12 +150,14 @@ impl Reading {
         let Some(line) = self.splitter.next(&mut self.buffer) else { return true };
         let Some(conversation) = self.conversation.upgrade() else { return false };
         let participant = conversation.participant();
+        let mut audience = Audience::of(participant.as_deref());
         let mut next = Some(line);
         while let Some(line) = next {
             self.runaway = matches!(line, Line::TooLong { .. }).then_some(0);
-            conversation.take_line(line, participant.as_deref());
+            conversation.take_line(line, &mut audience);
             next = self.splitter.next(&mut self.buffer);
         }
+        audience.settle();
         wait_for_room(conversation, participant).await;
         if !self.is_paused {
             // A child that never stops writing must not keep this thread from everybody else.
@@ -184,10 +219,9 @@ async fn fill(stdout: &mut pipe::Receiver, buffer: &mut BytesMut, room: usize) -
     stdout.read_buf(buffer).await
 }
 
-/// Lets the participant tell its readers, and stops reading while one of them is too far behind.
+/// Stops reading while one of them is too far behind.
 async fn wait_for_room(conversation: Arc<Conversation>, participant: Option<Arc<dyn Participant>>) {
     let Some(participant) = participant else { return };
-    participant.settle();
     let Some(mut congestion) = participant.congestion() else { return };
     let pause = Pause::begin(conversation.pauses());
     drop((conversation, participant));

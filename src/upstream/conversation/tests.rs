@@ -1,5 +1,6 @@
 //! The one clock of a conversation: how long a child may take to show that it lives.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,7 @@ async fn talk(script: &str) -> (Arc<Conversation>, Arc<Witness>) {
     let pool = Pool::new(spawner, command, Arc::new(config), Arc::clone(&metrics));
     let lease = pool.lease().await.expect("a child");
     let terms = Terms {
+        next_id: Arc::new(AtomicU64::new(1)),
         server: Arc::from("test"),
         queue: Queue { messages: 8, bytes: 8192 },
         line_bytes: 8192,

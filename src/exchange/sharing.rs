@@ -1,0 +1,180 @@
+//! What is different for a session whose child is not its own: what it wishes is kept here and told the child once, and
+//! what it may not do on a child of others is refused.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tracing::info;
+
+use crate::exchange::account::Account;
+use crate::exchange::call::Call;
+use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS};
+use crate::exchange::handshake::settled_revision;
+use crate::exchange::post::{Post, Reply};
+use crate::exchange::session::{Phase, Session};
+use crate::exchange::shared_child::{Condition, Place};
+use crate::exchange::wishes::Level;
+use crate::mcp::ids::Id;
+use crate::mcp::message::{Kind, Message};
+use crate::mcp::payload::Payload;
+use crate::mcp::stream_log::EventKind;
+use crate::telemetry::label::{Outcome, SessionEnd};
+use crate::upstream::outbound::NotSent;
+use crate::upstream::participant::Participant;
+
+/// JSON-RPC 2.0 section 5.1: there is no such method here.
+const METHOD_NOT_FOUND: i32 = -32601;
+
+/// What a session's request is on a shared child.
+enum Matter {
+    /// The child's, like any other.
+    Child,
+    /// Answered here.
+    Answered,
+    /// Nothing that can be asked here.
+    Refused(i32, &'static str),
+}
+
+impl Session {
+    /// Answers `initialize` with what the shared child answered when it was started.
+    pub fn greet(self: &Arc<Self>, greeting: &Message, message: &Message, post: &Arc<Post>, account: Account) {
+        let (Some(id), Some(place)) = (message.id(), self.link.place()) else { return };
+        place.child().seat(place.number(), self);
+        info!(event = "session_shares", server = %self.terms.server, session = %self.digest(), child_pid = self.child_pid());
+        if let Some(revision) = settled_revision(greeting) {
+            self.admit(revision);
+        }
+        let call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
+        self.conclude(call, |id| reply(greeting.with_id(id)));
+        // Whoever left before the answer never learned the id.
+        if post.is_lost() {
+            self.end(SessionEnd::Uninitialized);
+        }
+    }
+
+    /// Waits while a shared child is being replaced, for `pool.wait` at most.
+    pub async fn connected(&self) {
+        if let Some(child) = self.link.shared()
+            && child.condition() == Condition::Starting
+        {
+            let _condition = child.settled(self.terms.child_wait).await;
+        }
+    }
+
+    /// As [`Session::call`], to a child that others use too.
+    pub(super) fn call_shared(
+        self: &Arc<Self>,
+        place: &Place,
+        message: &Message,
+        post: &Arc<Post>,
+        mut account: Account,
+    ) {
+        let Some(id) = message.id() else { return };
+        let now = account.sent();
+        let in_flight = self.terms.metrics.call_started();
+        let call = Call::new(message, id, Arc::clone(post), account, in_flight);
+        match self.matter(place, message) {
+            Matter::Child => self.submit(place, call, message, now),
+            Matter::Answered => self.conclude(call, |id| reply(empty_result(id))),
+            Matter::Refused(code, text) => self.conclude(call, |id| refusal(id, code, text)),
+        }
+    }
+
+    /// Sends a call on its way, or lets it wait for its turn.
+    fn submit(self: &Arc<Self>, place: &Place, call: Call, message: &Message, now: Instant) {
+        let Some(conversation) = place.child().conversation() else {
+            self.lose_unsent(call, NotSent::Closed);
+            return;
+        };
+        let number = conversation.reserve();
+        {
+            let mut state = self.state();
+            if let Phase::Ended(_) = state.phase {
+                drop(state);
+                self.lose_unsent(call, NotSent::Closed);
+                return;
+            }
+            state.active = now;
+            state.calls.insert(number, call);
+        }
+        let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
+        if let Err(refused) = place.child().submit(place.number(), number, who, message) {
+            let call = self.state().calls.remove(&number);
+            if let Some(call) = call {
+                self.lose_unsent(call, refused);
+            }
+        }
+    }
+
+    fn matter(&self, place: &Place, message: &Message) -> Matter {
+        let (child, number) = (place.child(), place.number());
+        match message.method() {
+            "ping" => Matter::Answered,
+            "logging/setLevel" => {
+                let Some(level) = message.string(message.fields().level).and_then(|name| Level::named(&name)) else {
+                    return Matter::Refused(INVALID_PARAMS, "There is no such log level.");
+                };
+                if !child.offers("logging") {
+                    return Matter::Refused(METHOD_NOT_FOUND, "The server does not log to clients.");
+                }
+                if let Some(level) = child.wishes(|wishes| wishes.set_level(number, level)) {
+                    child.wish("logging/setLevel", serde_json::json!({ "level": level.name() }).to_string());
+                }
+                Matter::Answered
+            }
+            "resources/subscribe" => match message.string(message.fields().uri) {
+                // One that others are subscribed to already is known to be good.
+                Some(uri) if child.wishes(|wishes| wishes.join(number, &uri)) => Matter::Answered,
+                _ => Matter::Child,
+            },
+            "resources/unsubscribe" => match message.string(message.fields().uri) {
+                Some(uri) if !child.wishes(|wishes| wishes.unsubscribe(number, &uri)) => Matter::Answered,
+                _ => Matter::Child,
+            },
+            method if method.starts_with("tasks/") => {
+                Matter::Refused(METHOD_NOT_FOUND, "Tasks are not offered by a shared server.")
+            }
+            _ => Matter::Child,
+        }
+    }
+
+    /// Notes what a good answer of a shared child brought about.
+    pub(super) fn note_answer(&self, place: &Place, call: &Call, answer: &Message) {
+        if let Some(uri) = call.subscription.as_deref().filter(|_| answer.kind() == Kind::Result) {
+            place.child().wishes(|wishes| wishes.subscribe(place.number(), uri));
+        }
+    }
+
+    /// Takes something a shared child says to several sessions, or to this one.
+    pub(super) fn hear(&self, message: &Message) {
+        if !self.is_open() {
+            return;
+        }
+        self.push_standalone(EventKind::Notification, &message.unchanged());
+        self.settle();
+    }
+
+    /// Whether a notification of the client's is for the session alone: a shared child knows of no single client.
+    pub(super) fn keeps_to_itself(&self, message: &Message) -> bool {
+        self.link.place().is_some() && !message.calls("notifications/cancelled")
+    }
+}
+
+fn reply(payload: Payload) -> Reply {
+    Reply { payload, outcome: Outcome::Ok, rpc_code: None, trouble: None, permit: None }
+}
+
+fn refusal(id: &Id, code: i32, message: &'static str) -> Reply {
+    let error = GatewayError { code, message, reason: None, executed: None, retry_after: None };
+    let payload = Payload::whole(error.to_json(Some(id.raw())));
+    Reply { payload, outcome: Outcome::RpcError, rpc_code: Some(i64::from(code)), trouble: None, permit: None }
+}
+
+fn empty_result(id: &Id) -> Payload {
+    let mut text = BytesMut::with_capacity(48 + id.raw().len());
+    text.put_slice(br#"{"jsonrpc":"2.0","id":"#);
+    text.put_slice(id.raw());
+    text.put_slice(br#","result":{}}"#);
+    Payload::whole(Bytes::from(text))
+}
