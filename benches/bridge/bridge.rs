@@ -33,6 +33,8 @@ struct Scenario {
     depth: usize,
     /// Lines a child writes for each request.
     lines: usize,
+    /// Whether its sessions share few children.
+    shared: bool,
     /// What the bare server answers; `None` where it has nothing like it.
     bare_path: Option<&'static str>,
     targets: &'static [Target],
@@ -45,6 +47,7 @@ const SCENARIOS: &[Scenario] = &[
         sessions: 1,
         depth: 1,
         lines: 1,
+        shared: false,
         bare_path: Some("/0"),
         targets: &[Target::Latency(1.8), Target::Cpu(2.0)],
     },
@@ -54,6 +57,7 @@ const SCENARIOS: &[Scenario] = &[
         sessions: 1,
         depth: 32,
         lines: 1,
+        shared: false,
         bare_path: Some("/0"),
         targets: &[Target::Rate(0.6), Target::Cpu(1.6)],
     },
@@ -63,6 +67,7 @@ const SCENARIOS: &[Scenario] = &[
         sessions: 64,
         depth: 1,
         lines: 1,
+        shared: false,
         bare_path: Some("/0"),
         targets: &[Target::Rate(0.5), Target::Cpu(2.0)],
     },
@@ -72,6 +77,7 @@ const SCENARIOS: &[Scenario] = &[
         sessions: 1,
         depth: 1,
         lines: NOTIFICATIONS + 1,
+        shared: false,
         bare_path: None,
         targets: &[Target::PipeRate(0.4)],
     },
@@ -81,6 +87,7 @@ const SCENARIOS: &[Scenario] = &[
         sessions: 1,
         depth: 1,
         lines: 1,
+        shared: false,
         bare_path: Some("/1"),
         targets: &[Target::SlowerRate(0.35), Target::Cpu(2.0)],
     },
@@ -90,8 +97,39 @@ const SCENARIOS: &[Scenario] = &[
         sessions: 1,
         depth: 4,
         lines: 1,
+        shared: false,
         bare_path: Some("/1"),
         targets: &[Target::SlowerRate(0.5), Target::Cpu(2.0)],
+    },
+    Scenario {
+        name: "shared 1x1",
+        request: ECHO,
+        sessions: 1,
+        depth: 1,
+        lines: 1,
+        shared: true,
+        bare_path: Some("/0"),
+        targets: &[Target::Latency(1.7)],
+    },
+    Scenario {
+        name: "shared 1x32",
+        request: ECHO,
+        sessions: 1,
+        depth: 32,
+        lines: 1,
+        shared: true,
+        bare_path: Some("/0"),
+        targets: &[Target::Rate(0.75), Target::Cpu(1.45)],
+    },
+    Scenario {
+        name: "shared 64x1",
+        request: ECHO,
+        sessions: 64,
+        depth: 1,
+        lines: 1,
+        shared: true,
+        bare_path: Some("/0"),
+        targets: &[Target::Rate(0.75), Target::Cpu(1.45)],
     },
 ];
 
@@ -112,6 +150,7 @@ pub fn run() -> io::Result<()> {
     let only = std::env::var("BRIDGE_ONLY").unwrap_or_default();
     let wanted = |name: &str| name.contains(only.as_str());
     let gateway = Gateway::start()?;
+    let shared = Gateway::start_shared()?;
     let bare = Bare::start(&answer_sizes(&gateway)?)?;
     println!("{rounds} rounds of {length:?} each; raised in the gateway: {RAISED}");
     let mut trials: Vec<Trial> =
@@ -120,7 +159,8 @@ pub fn run() -> io::Result<()> {
     for round in 0..rounds {
         let scenarios = SCENARIOS.iter().filter(|scenario| wanted(scenario.name));
         for (scenario, trial) in scenarios.zip(&mut trials) {
-            scenario.measure(round, length, &gateway, &bare, trial)?;
+            let gateway = if scenario.shared { &shared } else { &gateway };
+            scenario.measure(round, length, gateway, &bare, trial)?;
         }
         if wanted("opening") {
             openings.round(&gateway)?;
@@ -222,7 +262,9 @@ impl Scenario {
         for session in &sessions {
             gateway.close(&session.stream, &session.id)?;
         }
-        gateway.await_idle()?;
+        if !self.shared {
+            gateway.await_idle()?;
+        }
         Ok(measured)
     }
 }

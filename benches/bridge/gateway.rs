@@ -42,13 +42,22 @@ pub struct Session {
 impl Gateway {
     /// Starts one with a configuration of its own and waits until it has seen its server well.
     pub fn start() -> io::Result<Gateway> {
-        let directory = std::env::temp_dir().join(format!("gangway-bench-{}", std::process::id()));
+        Gateway::start_with("session", "")
+    }
+
+    /// The same, its sessions on few children: sixteen on each.
+    pub fn start_shared() -> io::Result<Gateway> {
+        Gateway::start_with("shared", "pool.max_sessions_per_child = 16\npool.max_calls_per_child = 64\n")
+    }
+
+    fn start_with(mode: &str, keys: &str) -> io::Result<Gateway> {
+        let directory = std::env::temp_dir().join(format!("gangway-bench-{}-{mode}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
         let text = format!(
             "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
              [limits]\nconnections_per_address = 1024\n\
-             [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\npool.max_size = 512\n",
+             [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
             crate::GANGWAY
         );
         fs::write(&config, text)?;

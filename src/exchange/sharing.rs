@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use tracing::info;
 
 use crate::exchange::account::Account;
 use crate::exchange::call::Call;
@@ -41,7 +40,6 @@ impl Session {
     pub fn greet(self: &Arc<Self>, greeting: &Message, message: &Message, post: &Arc<Post>, account: Account) {
         let (Some(id), Some(place)) = (message.id(), self.link.place()) else { return };
         place.child().seat(place.number(), self);
-        info!(event = "session_shares", server = %self.terms.server, session = %self.digest(), child_pid = self.child_pid());
         if let Some(revision) = settled_revision(greeting) {
             self.admit(revision);
         }
