@@ -22,6 +22,14 @@ impl Link {
         }
     }
 
+    /// The child's process id.
+    pub(super) fn child_pid(&self) -> Option<u32> {
+        match self {
+            Link::Own(conversation) => conversation.get().map(|conversation| conversation.pid()),
+            Link::Shared(place) => Some(place.child().pid()).filter(|pid| *pid != 0),
+        }
+    }
+
     /// The place at a shared child.
     pub(super) fn place(&self) -> Option<&Place> {
         match self {

@@ -208,7 +208,7 @@ impl Session {
     /// The child's process id.
     #[must_use]
     pub fn child_pid(&self) -> Option<u32> {
-        self.link.conversation().map(|conversation| conversation.pid())
+        self.link.child_pid()
     }
 
     /// Whether it can be found: its handshake is done and it has not ended.

@@ -7,6 +7,7 @@
 //! Lock order: nothing here calls into a session or the conversation while holding `state`.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ pub struct SharedParts {
     pub waiting: usize,
     /// The server's numbers.
     pub metrics: Arc<ServerMetrics>,
+    /// The next child-side id of the server.
+    pub next_id: Arc<AtomicU64>,
 }
 
 /// Whether sessions can use it.
@@ -93,6 +96,8 @@ struct State {
 pub struct SharedChild {
     parts: SharedParts,
     born: Instant,
+    /// The process of the last handshake.
+    pid: AtomicU32,
     state: Mutex<State>,
     condition: watch::Sender<Condition>,
 }
@@ -147,6 +152,7 @@ impl SharedChild {
         Arc::new(SharedChild {
             parts,
             born: Instant::now(),
+            pid: AtomicU32::new(0),
             state: Mutex::new(state),
             condition: watch::Sender::new(Condition::Starting),
         })
@@ -195,6 +201,17 @@ impl SharedChild {
     #[must_use]
     pub fn unused_since(&self) -> Option<Instant> {
         self.state().unused
+    }
+
+    /// The process of the last handshake.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// A fresh id for a call.
+    pub(super) fn reserve(&self) -> u64 {
+        self.parts.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The dialogue with the process, while one answers.
@@ -266,10 +283,16 @@ impl SharedChild {
         self.restore(&conversation).await;
         let replaced = {
             let mut state = self.state();
+            // One that went meanwhile has said so already, and will not again.
+            if conversation.is_over() {
+                return Err(Start::Exited);
+            }
+            self.pid.store(conversation.pid(), Ordering::Relaxed);
             state.conversation = Some(conversation);
+            // Under the lock, so that an end comes before or after it.
+            self.condition.send_replace(Condition::Ready);
             state.greeting.replace(Arc::new(answer.detached())).is_some()
         };
-        self.condition.send_replace(Condition::Ready);
         if replaced {
             self.announce_changes();
         }
@@ -325,9 +348,9 @@ impl SharedChild {
         let message = Message::parse(Bytes::from(text), Author::Client).map_err(|_| Loss::BadLine)?;
         let (answer, waiting) = oneshot::channel();
         self.state().own.insert(call, answer);
+        let _unless_answered = Forget { child: self, call };
         let who: Arc<dyn Participant> = Arc::<SharedChild>::clone(self);
         if conversation.request(call, who, &message).is_err() {
-            self.state().own.remove(&call);
             return Err(Loss::ChildGone { sent: false });
         }
         waiting.await.unwrap_or(Err(Loss::ChildGone { sent: true }))
@@ -498,6 +521,18 @@ impl SharedChild {
     }
 }
 
+/// Forgets a request of the child's own, whoever asked having an answer or having stopped waiting.
+struct Forget<'a> {
+    child: &'a SharedChild,
+    call: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.child.state().own.remove(&self.call);
+    }
+}
+
 impl Participant for SharedChild {
     fn answer(&self, call: u64, answer: Answer<'_>) {
         let waiting = self.state().own.remove(&call);
@@ -536,15 +571,15 @@ impl Participant for SharedChild {
             let mut state = self.state();
             state.conversation = None;
             state.own.clear();
+            self.condition.send_if_modified(|condition| {
+                let was_ready = *condition == Condition::Ready;
+                if was_ready {
+                    *condition = Condition::Starting;
+                }
+                was_ready
+            });
             state.turns.clear()
         };
-        self.condition.send_if_modified(|condition| {
-            let was_ready = *condition == Condition::Ready;
-            if was_ready {
-                *condition = Condition::Starting;
-            }
-            was_ready
-        });
         for (call, waiting) in waiting {
             waiting.who.answer(call, Answer::Lost(Loss::ChildGone { sent: false }));
         }

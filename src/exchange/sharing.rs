@@ -81,11 +81,7 @@ impl Session {
 
     /// Sends a call on its way, or lets it wait for its turn.
     fn submit(self: &Arc<Self>, place: &Place, call: Call, message: &Message, now: Instant) {
-        let Some(conversation) = place.child().conversation() else {
-            self.lose_unsent(call, NotSent::Closed);
-            return;
-        };
-        let number = conversation.reserve();
+        let number = place.child().reserve();
         {
             let mut state = self.state();
             if let Phase::Ended(_) = state.phase {

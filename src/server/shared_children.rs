@@ -112,6 +112,7 @@ impl SharedChildren {
             calls: pool.max_calls_per_child.unwrap_or(usize::MAX),
             waiting: self.config.queue.messages,
             metrics: Arc::clone(&self.terms.metrics),
+            next_id: Arc::clone(&self.terms.next_id),
         }
     }
 

@@ -125,6 +125,12 @@ impl Conversation {
         self.pid
     }
 
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.inflight().gone.is_some()
+    }
+
     /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
     #[must_use]
     pub fn reserve(&self) -> u64 {
