@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::bare::Bare;
 use crate::cpu;
-use crate::gateway::{Gateway, RAISED, Session, connect};
-use crate::http::post;
+use crate::gateway::{Gateway, PATH, RAISED, Session, connect};
+use crate::http::{exchange, post};
 use crate::lane::{Lane, Sample, pump};
 use crate::native::Native;
 use crate::opening;
 use crate::process::Process;
-use crate::request::{BURST, ECHO};
+use crate::request::{BURST, ECHO, INITIALIZE};
 use crate::table::{Target, Trial};
 
 /// Notifications of one [`BURST`].
@@ -131,6 +131,17 @@ const SCENARIOS: &[Scenario] = &[
         bare_path: Some("/0"),
         targets: &[Target::Rate(0.75), Target::Cpu(1.45)],
     },
+    // Over its pipes a child is initialized once: a call stands for it there.
+    Scenario {
+        name: "shared initialize 1x8",
+        request: INITIALIZE,
+        sessions: 1,
+        depth: 8,
+        lines: 1,
+        shared: true,
+        bare_path: Some("/2"),
+        targets: &[Target::Rate(0.5)],
+    },
 ];
 
 /// What a process used up for one sample.
@@ -179,8 +190,8 @@ fn parameter<T: FromStr>(name: &str, default: T) -> T {
     text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, and is {text:?}")))
 }
 
-/// The lengths of a small and a large answer through the gateway, which are looked at here once.
-fn answer_sizes(gateway: &Gateway) -> io::Result<[usize; 2]> {
+/// The lengths of a small answer, a large one and that of `initialize` through the gateway, which are looked at here once.
+fn answer_sizes(gateway: &Gateway) -> io::Result<[usize; 3]> {
     let session = gateway.open()?;
     let (small, large) = (gateway.call(&session, ECHO)?, gateway.call(&session, PAYLOAD)?);
     let stream = gateway.call(&session, BURST)?;
@@ -194,7 +205,8 @@ fn answer_sizes(gateway: &Gateway) -> io::Result<[usize; 2]> {
     if events != NOTIFICATIONS + 1 {
         return Err(io::Error::other(format!("{events} events of {}", NOTIFICATIONS + 1)));
     }
-    Ok([small.body.len(), large.body.len()])
+    let greeting = exchange(&gateway.connect()?, &post(gateway.address, PATH, None, INITIALIZE))?;
+    Ok([small.body.len(), large.body.len(), greeting.body.len()])
 }
 
 impl Scenario {
@@ -231,13 +243,14 @@ impl Scenario {
     }
 
     fn over_pipes(&self, length: Duration) -> io::Result<Measured> {
+        let request = if self.request == INITIALIZE { ECHO } else { self.request };
         let (mut lanes, mut children) = (Vec::new(), Vec::new());
         for _ in 0..self.sessions {
             let mut native = Native::start()?;
             if self.lines == 1 {
-                native.answer(self.request)?;
+                native.answer(request)?;
             }
-            let (lane, child) = native.into_lane(self.request, self.depth, self.lines)?;
+            let (lane, child) = native.into_lane(request, self.depth, self.lines)?;
             lanes.push(lane);
             children.push(child);
         }
@@ -251,7 +264,8 @@ impl Scenario {
         let sessions = (0..self.sessions).map(|_| gateway.open()).collect::<io::Result<Vec<Session>>>()?;
         let mut lanes = Vec::new();
         for session in &sessions {
-            let request = gateway.request(session, self.request);
+            let opens = self.request == INITIALIZE;
+            let request = if opens { gateway.opening() } else { gateway.request(session, self.request) };
             lanes.push(Lane::http(&session.stream, request.clone())?);
             for _ in 1..self.depth {
                 lanes.push(Lane::http(&gateway.connect()?, request.clone())?);

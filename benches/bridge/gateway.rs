@@ -17,7 +17,7 @@ use crate::request::{INITIALIZE, INITIALIZED};
 pub const PATH: &str = "/demo/mcp";
 
 /// What is raised above its default: one client is all clients here.
-pub const RAISED: &str = "connections_per_address = 1024, pool.max_size = 512";
+pub const RAISED: &str = "connections_per_address = 1024, sessions.max = 1000000, pool.max_size = 512";
 
 /// How long a gateway may take to be ready, and children to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,9 +45,9 @@ impl Gateway {
         Gateway::start_with("session", "")
     }
 
-    /// The same, its sessions on few children: sixteen on each.
+    /// The same, its sessions on four children.
     pub fn start_shared() -> io::Result<Gateway> {
-        Gateway::start_with("shared", "pool.max_sessions_per_child = 16\npool.max_calls_per_child = 64\n")
+        Gateway::start_with("shared", "pool.min_idle = 4\npool.max_sessions_per_child = 1000000\n")
     }
 
     fn start_with(mode: &str, keys: &str) -> io::Result<Gateway> {
@@ -56,7 +56,7 @@ impl Gateway {
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
         let text = format!(
             "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
-             [limits]\nconnections_per_address = 1024\n\
+             [limits]\nconnections_per_address = 1024\n[sessions]\nmax = 1000000\n\
              [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
             crate::GANGWAY
         );
@@ -93,6 +93,11 @@ impl Gateway {
         let id = self.initialize(&stream)?;
         exchange(&stream, &post(self.address, PATH, Some(&id), INITIALIZED))?;
         Ok(Session { stream, id })
+    }
+
+    /// A request that opens a session, as bytes.
+    pub fn opening(&self) -> Vec<u8> {
+        post(self.address, PATH, None, INITIALIZE)
     }
 
     /// A request of a session as bytes.

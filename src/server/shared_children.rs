@@ -88,10 +88,15 @@ impl SharedChildren {
         let mut open: Vec<Arc<SharedChild>> = state.by_key.get(key).into_iter().flatten().cloned().collect();
         open.retain(|child| self.takes_more(child));
         open.sort_by_key(|child| child.members());
-        if let Some(place) = open.iter().find_map(SharedChild::enter) {
+        // Sessions are spread over so many children before any gets more.
+        let spread = open.len() >= self.config.pool.min_idle.max(1);
+        let place = || open.iter().find_map(SharedChild::enter);
+        if let Some(place) = spread.then(place).flatten() {
             return Ok(place);
         }
-        self.breaker().admit(Instant::now()).map_err(NoPlace::Breaker)?;
+        if let Err(retry) = self.breaker().admit(Instant::now()) {
+            return place().ok_or(NoPlace::Breaker(retry));
+        }
         let child = SharedChild::new(self.parts(key.revision));
         let place = child.enter().ok_or(NoPlace::Closed)?;
         state.by_key.entry(key.clone()).or_default().push(Arc::clone(&child));
