@@ -89,6 +89,7 @@ mod session_id;
 mod session_life;
 mod session_room;
 mod sessions;
+mod sharing;
 mod smoke;
 mod sse;
 mod terminal;
