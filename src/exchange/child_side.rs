@@ -30,9 +30,6 @@ impl Participant for Session {
             (state.calls.remove(&call), state.phase == Phase::Starting)
         };
         if let Some(place) = self.link.place() {
-            if let (Some(taken), Answer::Message(message)) = (&taken, answer) {
-                self.note_answer(place, taken, message);
-            }
             place.child().end_turn(call);
         }
         let Some(taken) = taken else { return };

@@ -303,6 +303,7 @@ impl Session {
     /// Gives a call its answer; the one way a call ends.
     pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
         let mut reply = reply(&call.id);
+        self.note_subscription(&call, reply.outcome);
         if call.account.is_initialize()
             && let Some(trouble) = &mut reply.trouble
         {
