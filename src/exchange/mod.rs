@@ -13,6 +13,7 @@ pub mod gateway_error;
 mod greeting;
 mod handshake;
 mod in_band;
+mod late_progress;
 pub mod ledger;
 mod link;
 pub mod post;

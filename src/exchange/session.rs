@@ -133,6 +133,9 @@ impl Session {
         let one_stream = only.is_some();
         let standalone = only.unwrap_or_else(|| Stream::new(StreamKind::Get, terms.streams.clone(), Arc::default()));
         let congestion = Arc::clone(standalone.congestion());
+        if place.is_some() {
+            congestion.share();
+        }
         let now = Instant::now();
         Arc::new(Session {
             digest: session_digest(&id),

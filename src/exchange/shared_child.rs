@@ -466,7 +466,7 @@ impl SharedChild {
             caller.and_then(|number| state.members.by_number.get(&number)?.upgrade())
         };
         match session {
-            Some(session) => session.hear(message),
+            Some(session) => session.hear_alone(message),
             None => {
                 debug!(event = "child_log", server = %self.parts.server, level = level.map_or("", Level::name));
                 self.drop_notification(Dropped::NoRequest);

@@ -162,6 +162,14 @@ impl Session {
         self.settle();
     }
 
+    /// Takes something a shared child says while this session's calls alone are with it.
+    pub(super) fn hear_alone(&self, message: &Message) {
+        if self.is_open() {
+            self.pass_on(message);
+            self.settle();
+        }
+    }
+
     /// Whether a notification of the client's is for the session alone: a shared child knows of no single client.
     pub(super) fn keeps_to_itself(&self, message: &Message) -> bool {
         self.link.place().is_some() && !message.calls("notifications/cancelled")

@@ -90,6 +90,7 @@ mod session_life;
 mod session_room;
 mod sessions;
 mod sharing;
+mod sharing_death;
 mod sharing_wishes;
 mod smoke;
 mod sse;

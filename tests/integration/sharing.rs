@@ -211,7 +211,8 @@ fn a_cancellation_ends_the_own_call_only() {
     let record = Record::new();
     let gateway = Gateway::start(&shared().option("--record", record.path()).toml());
     let (a, b, c) = (open(&gateway), open(&gateway), open(&gateway));
-    let calls = [&a, &b].map(|session| session.send_call(7, "hold", json!({ "gate": "g" })));
+    let hold = |session: &Session, whose: &str| session.send_call(7, "hold", json!({ "gate": "g", "whose": whose }));
+    let calls = [hold(&a, "a"), hold(&b, "b")];
     a.call(1, "await_held", json!({ "gate": "g", "count": 2 }));
     c.notify("notifications/cancelled", json!({ "requestId": 7 }));
     a.notify("notifications/cancelled", json!({ "requestId": "7" }));
@@ -222,8 +223,9 @@ fn a_cancellation_ends_the_own_call_only() {
     b.call(2, "await_cancelled", json!({}));
     let seen = read(&record, "notifications/cancelled");
     assert_eq!(seen.len(), 1, "{seen:?}");
-    let held = read(&record, "tools/call");
-    assert_eq!(seen[0]["params"], json!({ "requestId": held[0]["id"], "reason": "mine" }));
+    let calls = read(&record, "tools/call");
+    let own = calls.iter().find(|call| call["params"]["arguments"]["whose"] == "a").unwrap();
+    assert_eq!(seen[0]["params"], json!({ "requestId": own["id"], "reason": "mine" }));
     b.call(2, "release", json!({ "gate": "g" }));
     assert_eq!(of_b.finish().response(&json!(7))["result"]["structuredContent"]["gate"], "g");
     gateway.await_metric("unmatched_responses_total", &[("from", "child")], |count| count == 1.0);
