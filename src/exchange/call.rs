@@ -18,7 +18,7 @@ pub struct Call {
     pub post: Arc<Post>,
     /// The task it waits for, if it is a `tasks/result`.
     pub task: Option<Box<str>>,
-    /// What it subscribes to, if it is a `resources/subscribe`.
+    /// What it subscribes to, if it is the first such request on a shared child.
     pub subscription: Option<Box<str>>,
     /// What is counted and logged when it ends.
     pub account: Account,
@@ -37,12 +37,8 @@ impl Call {
             // What is kept of a call is bounded; nobody can route by a longer one.
             .filter(|task| task.len() <= MAX_ID)
             .map(|task| task.into_owned().into_boxed_str());
-        let subscription = (message.calls("resources/subscribe"))
-            .then(|| message.string(message.fields().uri))
-            .flatten()
-            .map(|uri| uri.into_owned().into_boxed_str());
         let clock = Clock::new(account.started());
-        Call { id, post, task, subscription, account, clock, _in_flight: in_flight }
+        Call { id, post, task, subscription: None, account, clock, _in_flight: in_flight }
     }
 
     /// The child showed progress, so many times since the last.

@@ -30,9 +30,6 @@ impl Participant for Session {
             (state.calls.remove(&call), state.phase == Phase::Starting)
         };
         if let Some(place) = self.link.place() {
-            if let (Some(taken), Answer::Message(message)) = (&taken, answer) {
-                self.note_answer(place, taken, message);
-            }
             place.child().end_turn(call);
         }
         let Some(taken) = taken else { return };
@@ -73,11 +70,7 @@ impl Participant for Session {
             return;
         }
         self.terms.metrics.notification(Direction::ToClient, Notice::of(message.method()));
-        let payload = message.unchanged();
-        match self.target(Matter::Notification, message).0 {
-            Target::Post((_, post)) if self.push(&post, EventKind::Notification, &payload) => {}
-            _ => self.push_standalone(EventKind::Notification, &payload),
-        }
+        self.pass_on(message);
     }
 
     fn settle(&self) {
@@ -153,11 +146,21 @@ impl Session {
         }
     }
 
+    /// Passes a notification on that names no request.
+    pub(super) fn pass_on(&self, message: &Message) {
+        let payload = message.unchanged();
+        let kind = if Notice::of(message.method()) == Notice::Log { EventKind::Log } else { EventKind::Notification };
+        match self.target(Matter::Notification, message).0 {
+            Target::Post((_, post)) if self.push(&post, kind.clone(), &payload) => {}
+            _ => self.push_standalone(kind, &payload),
+        }
+    }
+
     fn progress(&self, message: &Message, number: u64, token: &Id) {
         self.terms.metrics.notification(Direction::ToClient, Notice::Progress);
         let spliced = message.with_progress_of(token);
         if let Some(quiet) = self.quiet().as_mut().filter(|quiet| quiet.call == Some(number)) {
-            quiet.stream.push_quietly(EventKind::Notification, &spliced);
+            quiet.stream.push_quietly(EventKind::Progress(number), &spliced);
             quiet.events += 1;
             return;
         }
@@ -170,7 +173,7 @@ impl Session {
             call.progressed(1, Instant::now());
             Arc::clone(&call.post)
         };
-        match post.push_quietly(EventKind::Notification, &spliced, || self.open_stream()) {
+        match post.push_quietly(EventKind::Progress(number), &spliced, || self.open_stream()) {
             Some(stream) => self.announce_later(stream, Some(number)),
             None => self.terms.metrics.notification_dropped(Dropped::NoStream),
         }

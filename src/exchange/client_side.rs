@@ -60,13 +60,7 @@ impl Session {
             let conversation = self.link.conversation();
             return conversation.is_none_or(|conversation| conversation.cancel(number, notification, reason));
         };
-        if place.child().take_back(place.number(), number) {
-            return false;
-        }
-        let conversation = place.child().conversation();
-        let sent = conversation.is_none_or(|conversation| conversation.cancel(number, notification, reason));
-        place.child().end_turn(number);
-        sent
+        place.child().give_up(place.number(), number, notification, reason)
     }
 
     /// Takes the client's answer to a request of the child's. Whoever asks for nothing gets

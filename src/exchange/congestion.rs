@@ -1,6 +1,7 @@
-//! Tells a session's own child to wait while one of the session's readers is too far behind.
+//! What happens while one of a session's readers is too far behind: its own child waits, or, where others use the child
+//! too, the reader loses notifications.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
@@ -8,6 +9,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct Congestion {
     full: AtomicUsize,
+    /// Nothing waits for a reader.
+    is_shared: AtomicBool,
     state: watch::Sender<bool>,
 }
 
@@ -15,7 +18,18 @@ impl Congestion {
     /// None is full.
     #[must_use]
     pub fn new() -> Congestion {
-        Congestion { full: AtomicUsize::new(0), state: watch::Sender::new(false) }
+        Congestion { full: AtomicUsize::new(0), is_shared: AtomicBool::new(false), state: watch::Sender::new(false) }
+    }
+
+    /// The child is others' too: it waits for no reader. Said before there is any.
+    pub fn share(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a reader that is too far behind loses notifications.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
     }
 
     /// One more stream is full.

@@ -133,6 +133,9 @@ impl Session {
         let one_stream = only.is_some();
         let standalone = only.unwrap_or_else(|| Stream::new(StreamKind::Get, terms.streams.clone(), Arc::default()));
         let congestion = Arc::clone(standalone.congestion());
+        if place.is_some() {
+            congestion.share();
+        }
         let now = Instant::now();
         Arc::new(Session {
             digest: session_digest(&id),
@@ -303,6 +306,7 @@ impl Session {
     /// Gives a call its answer; the one way a call ends.
     pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
         let mut reply = reply(&call.id);
+        self.note_subscription(&call, reply.outcome);
         if call.account.is_initialize()
             && let Some(trouble) = &mut reply.trouble
         {

@@ -4,9 +4,10 @@
 //! is told what the child says to nobody in particular. The answers and the progress of calls go straight to the
 //! sessions that made them. It outlives its process: another one takes over, and the sessions stay.
 //!
-//! Lock order: nothing here calls into a session or the conversation while holding `state`.
+//! Lock order: `telling`, then `state`. Nothing here calls into a session while holding either, nor into the
+//! conversation while holding `state`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -16,23 +17,29 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{timeout, timeout_at};
 use tracing::{debug, info};
 
-use crate::exchange::handshake::settled_revision;
+use crate::budget::Budget;
+use crate::config::Queue;
+use crate::exchange::greeting::Greeting;
 use crate::exchange::session::Session;
-use crate::exchange::turns::{Turn, Turns};
+use crate::exchange::shared_calls::Waiting;
+use crate::exchange::turns::Turns;
 use crate::exchange::wishes::{Level, Wishes};
 use crate::mcp::ids::put_u64;
-use crate::mcp::message::{Kind, Message};
+use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{Direction, Dropped, Notice, Start};
 use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::lease::Lease;
-use crate::upstream::outbound::NotSent;
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
-/// How long the child may take for a level or a subscription that is restored.
+/// How long a fresh process may take for the level and the subscriptions that are restored.
 const RESTORE_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a call that was given up may still be what the child logs about: it was told to stop, and does not say when
+/// it has.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// What a shared child is built with.
 pub struct SharedParts {
@@ -44,8 +51,10 @@ pub struct SharedParts {
     pub sessions: usize,
     /// Calls the child may have at once.
     pub calls: usize,
-    /// Calls that may wait for their turn.
-    pub waiting: usize,
+    /// Calls that may wait for their turn, and their bytes.
+    pub waiting: Queue,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
     /// The server's numbers.
     pub metrics: Arc<ServerMetrics>,
     /// The next child-side id of the server.
@@ -59,18 +68,14 @@ pub enum Condition {
     Starting,
     /// Its process answers.
     Ready,
-    /// There will be none soon; why.
-    Failed(Start),
+    /// Its process ended; another one is started then.
+    Paused(Instant),
+    /// Its first process did not come up.
+    Failed,
     /// No slot came free for a process.
     Full,
     /// It takes no session any more.
     Closed,
-}
-
-/// A call that waits for its turn.
-pub(super) struct Waiting {
-    who: Arc<dyn Participant>,
-    message: Message,
 }
 
 #[derive(Default)]
@@ -79,25 +84,41 @@ struct Members {
     next: u64,
 }
 
-struct State {
-    conversation: Option<Arc<Conversation>>,
-    greeting: Option<Arc<Message>>,
+pub(super) struct State {
+    /// The dialogue with the process there is, from its start on.
+    process: Option<Arc<Conversation>>,
+    /// Whether that process answered, and has been told what is in effect.
+    is_ready: bool,
+    greeting: Option<Arc<Greeting>>,
     members: Members,
-    turns: Turns<Waiting>,
-    wishes: Wishes,
-    /// Requests of its own that the child has not answered.
+    pub(super) turns: Turns<Waiting>,
+    pub(super) wishes: Wishes,
+    /// Requests of its own whose answers are waited for.
     own: HashMap<u64, oneshot::Sender<Result<Message, Loss>>>,
+    /// Requests of its own that the child has not answered, and nobody waits for; oldest first.
+    pub(super) told: VecDeque<u64>,
+    /// The sessions that gave calls up, and when last.
+    abandoned: HashMap<u64, Instant>,
     /// Since when it has no session.
     unused: Option<Instant>,
     uses: usize,
 }
 
+impl State {
+    /// The dialogue with the process, if sessions can use it.
+    pub(super) fn conversation(&self) -> Option<Arc<Conversation>> {
+        self.process.clone().filter(|_| self.is_ready)
+    }
+}
+
 /// The child of many sessions.
 pub struct SharedChild {
-    parts: SharedParts,
+    pub(super) parts: SharedParts,
     born: Instant,
     /// The process of the last handshake.
     pid: AtomicU32,
+    /// Held from a change of the wishes until the child was told: it hears of them in the order they came about.
+    pub(super) telling: Mutex<()>,
     state: Mutex<State>,
     condition: watch::Sender<Condition>,
 }
@@ -140,12 +161,15 @@ impl SharedChild {
     #[must_use]
     pub fn new(parts: SharedParts) -> Arc<SharedChild> {
         let state = State {
-            conversation: None,
+            process: None,
+            is_ready: false,
             greeting: None,
             members: Members::default(),
-            turns: Turns::new(parts.calls, parts.waiting),
+            turns: Turns::new(parts.calls, parts.waiting.messages, parts.waiting.bytes),
             wishes: Wishes::default(),
             own: HashMap::new(),
+            told: VecDeque::new(),
+            abandoned: HashMap::new(),
             unused: Some(Instant::now()),
             uses: 0,
         };
@@ -153,12 +177,13 @@ impl SharedChild {
             parts,
             born: Instant::now(),
             pid: AtomicU32::new(0),
+            telling: Mutex::new(()),
             state: Mutex::new(state),
             condition: watch::Sender::new(Condition::Starting),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,10 +204,11 @@ impl SharedChild {
     }
 
     /// Says whose place it is; from here on the session hears what concerns it.
-    pub(super) fn seat(&self, number: u64, session: &Arc<Session>) {
+    pub(super) fn seat(self: &Arc<Self>, number: u64, session: &Arc<Session>) {
         if let Some(member) = self.state().members.by_number.get_mut(&number) {
             *member = Arc::downgrade(session);
         }
+        self.begin_wishing(number);
     }
 
     /// Places taken.
@@ -217,12 +243,12 @@ impl SharedChild {
     /// The dialogue with the process, while one answers.
     #[must_use]
     pub fn conversation(&self) -> Option<Arc<Conversation>> {
-        self.state().conversation.clone()
+        self.state().conversation()
     }
 
     /// What the process answered to `initialize`.
     #[must_use]
-    pub fn greeting(&self) -> Option<Arc<Message>> {
+    pub fn greeting(&self) -> Option<Arc<Greeting>> {
         self.state().greeting.clone()
     }
 
@@ -265,71 +291,88 @@ impl SharedChild {
     /// # Errors
     /// How the start ended instead.
     pub async fn bring_up(self: &Arc<Self>, lease: Lease, terms: Terms, patience: Duration) -> Result<(), Start> {
-        let deadline = tokio::time::Instant::now() + patience;
         let who: Arc<dyn Participant> = Arc::<SharedChild>::clone(self);
-        let conversation = Conversation::start(lease, terms, Arc::downgrade(&who)).ok_or(Start::SpawnError)?;
+        let conversation = {
+            // A process may have said something before anybody reads it; whoever takes that finds it here.
+            let mut state = self.state();
+            let conversation = Conversation::start(lease, terms, Arc::downgrade(&who)).ok_or(Start::SpawnError)?;
+            state.process = Some(Arc::clone(&conversation));
+            conversation
+        };
+        let begun = match self.shake_hands(&conversation, patience).await {
+            Ok(greeting) => self.begin(&conversation, greeting).await,
+            Err(how) => Err(how),
+        };
+        if begun.is_err() {
+            self.state().process.take_if(|process| Arc::ptr_eq(process, &conversation));
+            conversation.close();
+        }
+        begun
+    }
+
+    async fn shake_hands(
+        self: &Arc<Self>,
+        conversation: &Arc<Conversation>,
+        patience: Duration,
+    ) -> Result<Greeting, Start> {
+        let deadline = tokio::time::Instant::now() + patience;
         let params = initialize(self.parts.revision);
-        let answer = match timeout_at(deadline, self.ask(&conversation, "initialize", &params)).await {
+        let answer = match timeout_at(deadline, self.ask(conversation, "initialize", &params)).await {
             Err(_elapsed) => return Err(Start::Timeout),
             Ok(Err(Loss::ChildGone { .. })) => return Err(Start::Exited),
             Ok(Err(Loss::TooLarge | Loss::BadLine)) => return Err(Start::Protocol),
-            Ok(Ok(answer)) if answer.kind() != Kind::Result || settled_revision(&answer).is_none() => {
-                return Err(Start::Protocol);
-            }
             Ok(Ok(answer)) => answer,
         };
+        let greeting = Greeting::read(&answer).ok_or(Start::Protocol)?;
         conversation.confirm_initialized();
         info!(event = "child_ready", server = %self.parts.server, child_pid = conversation.pid());
-        self.restore(&conversation).await;
+        Ok(greeting)
+    }
+
+    /// Lets the sessions use a process that has made the handshake, unless it ended meanwhile.
+    async fn begin(self: &Arc<Self>, conversation: &Arc<Conversation>, greeting: Greeting) -> Result<(), Start> {
+        let restored = self.restore(conversation).await;
         let replaced = {
             let mut state = self.state();
-            // One that went meanwhile has said so already, and will not again.
-            if conversation.is_over() {
+            if !state.process.as_ref().is_some_and(|process| Arc::ptr_eq(process, conversation)) {
                 return Err(Start::Exited);
             }
+            state.is_ready = true;
             self.pid.store(conversation.pid(), Ordering::Relaxed);
-            state.conversation = Some(conversation);
-            // Under the lock, so that an end comes before or after it.
+            // Under the lock, as its end is: of the two the later one counts.
             self.condition.send_replace(Condition::Ready);
-            state.greeting.replace(Arc::new(answer.detached())).is_some()
+            state.greeting.replace(Arc::new(greeting)).is_some()
         };
+        self.catch_up(restored);
         if replaced {
             self.announce_changes();
         }
         Ok(())
     }
 
-    /// Level and subscriptions, as the sessions wish them.
-    async fn restore(self: &Arc<Self>, conversation: &Arc<Conversation>) {
-        let (level, uris): (Option<Level>, Vec<String>) = {
-            let state = self.state();
-            (state.wishes.level(), state.wishes.uris().map(str::to_owned).collect())
+    /// Level and subscriptions, as the sessions wish them. Gives what it was subscribed to.
+    async fn restore(self: &Arc<Self>, conversation: &Arc<Conversation>) -> Vec<Box<str>> {
+        let (level, uris) = self.state().wishes.begin_anew();
+        let level = level.map(|level| ("logging/setLevel", serde_json::json!({ "level": level.name() })));
+        let subscriptions = uris.iter().map(|uri| ("resources/subscribe", serde_json::json!({ "uri": uri })));
+        let requests: Vec<_> = level.into_iter().chain(subscriptions).collect();
+        let restored = async {
+            for (method, params) in requests {
+                // One that fails is lost to its sessions as it would be had it failed at first; the others are not.
+                let _failed = self.ask(conversation, method, &params.to_string()).await;
+            }
         };
-        let mut restored = Vec::new();
-        if let Some(level) = level {
-            restored.push(("logging/setLevel", serde_json::json!({ "level": level.name() })));
-        }
-        restored.extend(uris.into_iter().map(|uri| ("resources/subscribe", serde_json::json!({ "uri": uri }))));
-        for (method, params) in restored {
-            // One that fails is lost to its sessions as it would be had it failed at first; the others are not.
-            let _failed = timeout(RESTORE_WAIT, self.ask(conversation, method, &params.to_string())).await;
-        }
+        let _in_time = timeout(RESTORE_WAIT, restored).await;
+        uris
     }
 
     /// The lists of another process may be others.
     fn announce_changes(&self) {
-        let lists = [
-            "notifications/tools/list_changed",
-            "notifications/resources/list_changed",
-            "notifications/prompts/list_changed",
-        ];
         let Some(greeting) = self.greeting() else { return };
-        for list in lists {
-            let text = format!(r#"{{"jsonrpc":"2.0","method":"{list}"}}"#);
-            if let Ok(message) = Message::parse(Bytes::from(text), Author::Child)
-                && declares_changes(&greeting, list)
-            {
-                self.tell(self.everybody(), &message);
+        for list in ["tools", "resources", "prompts"].into_iter().filter(|list| greeting.tells_of_changes(list)) {
+            let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{list}/list_changed"}}"#);
+            if let Ok(message) = Message::parse(Bytes::from(text), Author::Child) {
+                self.tell_everybody(&message);
             }
         }
     }
@@ -342,10 +385,7 @@ impl SharedChild {
         params: &str,
     ) -> Result<Message, Loss> {
         let call = conversation.reserve();
-        let mut text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params},"id":"#).into_bytes();
-        put_u64(&mut text, call);
-        text.push(b'}');
-        let message = Message::parse(Bytes::from(text), Author::Client).map_err(|_| Loss::BadLine)?;
+        let message = request(method, params, call).ok_or(Loss::BadLine)?;
         let (answer, waiting) = oneshot::channel();
         self.state().own.insert(call, answer);
         let _unless_answered = Forget { child: self, call };
@@ -356,74 +396,8 @@ impl SharedChild {
         waiting.await.unwrap_or(Err(Loss::ChildGone { sent: true }))
     }
 
-    /// As [`SharedChild::ask`], for what nobody waits for.
-    pub(super) fn wish(self: &Arc<Self>, method: &'static str, params: String) {
-        let Some(conversation) = self.conversation() else { return };
-        let child = Arc::clone(self);
-        tokio::spawn(async move {
-            let _unanswered = timeout(RESTORE_WAIT, child.ask(&conversation, method, &params)).await;
-        });
-    }
-
-    /// Passes a session's call to the child, or lets it wait for its turn.
-    ///
-    /// # Errors
-    /// When neither can be; then there is no answer.
-    pub(super) fn submit(
-        &self,
-        session: u64,
-        call: u64,
-        who: Arc<dyn Participant>,
-        message: &Message,
-    ) -> Result<(), NotSent> {
-        let conversation = {
-            let mut state = self.state();
-            let Some(conversation) = state.conversation.clone() else { return Err(NotSent::Closed) };
-            let keep = || Waiting { who: Arc::clone(&who), message: message.clone().detached() };
-            match state.turns.ask(session, call, keep) {
-                Turn::Now => conversation,
-                Turn::Later => return Ok(()),
-                Turn::Refused => return Err(NotSent::Full),
-            }
-        };
-        let sent = conversation.request(call, who, message);
-        if sent.is_err() {
-            self.end_turn(call);
-        }
-        sent
-    }
-
-    /// Takes a call back that waits for its turn. Tells whether it did.
-    pub(super) fn take_back(&self, session: u64, call: u64) -> bool {
-        self.state().turns.take_back(session, call).is_some()
-    }
-
-    /// A call is no longer with the child: the next one goes.
-    pub(super) fn end_turn(&self, call: u64) {
-        let mut ended = call;
-        loop {
-            let next = {
-                let mut state = self.state();
-                let conversation = state.conversation.clone();
-                state.turns.end(ended).map(|next| (next, conversation))
-            };
-            let Some(((call, waiting), conversation)) = next else { return };
-            let sent = conversation.map(|it| it.request(call, Arc::clone(&waiting.who), &waiting.message));
-            if matches!(sent, Some(Ok(()))) {
-                return;
-            }
-            waiting.who.answer(call, Answer::Lost(Loss::ChildGone { sent: false }));
-            ended = call;
-        }
-    }
-
-    /// What the sessions wish.
-    pub(super) fn wishes<T>(&self, change: impl FnOnce(&mut Wishes) -> T) -> T {
-        change(&mut self.state().wishes)
-    }
-
     fn leave(self: &Arc<Self>, number: u64) {
-        let (uris, level) = {
+        {
             let mut state = self.state();
             if state.members.by_number.remove(&number).is_none() {
                 return;
@@ -431,18 +405,8 @@ impl SharedChild {
             if state.members.by_number.is_empty() {
                 state.unused = Some(Instant::now());
             }
-            state.wishes.leave(number)
-        };
-        // Without a runtime the process is ending.
-        if tokio::runtime::Handle::try_current().is_err() {
-            return;
         }
-        for uri in uris {
-            self.wish("resources/unsubscribe", serde_json::json!({ "uri": uri }).to_string());
-        }
-        if let Some(level) = level {
-            self.wish("logging/setLevel", serde_json::json!({ "level": level.name() }).to_string());
-        }
+        self.end_wishing(number);
     }
 
     /// As [`SharedChild::close`], unless a session has a place. Tells whether it was closed.
@@ -461,21 +425,19 @@ impl SharedChild {
 
     /// Ends the dialogue with the process, which is then stopped.
     pub fn close(&self) {
-        self.condition.send_replace(Condition::Closed);
-        let conversation = self.state().conversation.take();
-        if let Some(conversation) = conversation {
-            conversation.close();
+        let process = {
+            let mut state = self.state();
+            self.condition.send_replace(Condition::Closed);
+            state.process.take()
+        };
+        if let Some(process) = process {
+            process.close();
         }
     }
 
-    fn everybody(&self) -> Vec<Arc<Session>> {
-        self.state().members.by_number.values().filter_map(Weak::upgrade).collect()
-    }
-
-    fn tell(&self, sessions: Vec<Arc<Session>>, message: &Message) {
-        for session in sessions {
-            session.hear(message);
-        }
+    fn tell_everybody(&self, message: &Message) {
+        let sessions: Vec<Arc<Session>> = self.state().members.by_number.values().filter_map(Weak::upgrade).collect();
+        tell(sessions, message);
     }
 
     /// Subscribers hear of updates, and nobody else.
@@ -489,20 +451,22 @@ impl SharedChild {
         if sessions.is_empty() {
             self.drop_notification(Dropped::NoRequest);
         }
-        self.tell(sessions, message);
+        tell(sessions, message);
     }
 
     /// A log message names no request: it is some session's only where one call alone can have caused it.
     fn tell_the_only_caller(&self, message: &Message) {
         let level = message.string(message.fields().level).and_then(|name| Level::named(&name));
         let session = {
-            let state = self.state();
+            let mut state = self.state();
+            state.abandoned.retain(|_, since| since.elapsed() < LINGER);
             let hears = |number: &u64| level.is_none_or(|level| state.wishes.hears(*number, level));
-            let caller = state.turns.only().filter(hears);
+            let is_alone = |number: &u64| state.abandoned.keys().all(|other| other == number);
+            let caller = state.turns.only().filter(hears).filter(is_alone);
             caller.and_then(|number| state.members.by_number.get(&number)?.upgrade())
         };
         match session {
-            Some(session) => session.hear(message),
+            Some(session) => session.hear_alone(message),
             None => {
                 debug!(event = "child_log", server = %self.parts.server, level = level.map_or("", Level::name));
                 self.drop_notification(Dropped::NoRequest);
@@ -510,10 +474,11 @@ impl SharedChild {
         }
     }
 
-    /// Whether the server declared this capability.
-    pub(super) fn offers(&self, capability: &str) -> bool {
-        let greeting = self.greeting();
-        greeting.is_some_and(|greeting| !capabilities(&greeting)[capability].is_null())
+    /// A session gave a call up that the child may still work on.
+    pub(super) fn note_abandoned(&self, session: u64) {
+        let mut state = self.state();
+        state.abandoned.retain(|_, since| since.elapsed() < LINGER);
+        state.abandoned.insert(session, Instant::now());
     }
 
     fn drop_notification(&self, why: Dropped) {
@@ -535,7 +500,11 @@ impl Drop for Forget<'_> {
 
 impl Participant for SharedChild {
     fn answer(&self, call: u64, answer: Answer<'_>) {
-        let waiting = self.state().own.remove(&call);
+        let waiting = {
+            let mut state = self.state();
+            state.told.retain(|told| *told != call);
+            state.own.remove(&call)
+        };
         if let Some(waiting) = waiting {
             // Whoever asked may have stopped waiting.
             let _late = waiting.send(match answer {
@@ -547,8 +516,9 @@ impl Participant for SharedChild {
 
     /// Whose it would be cannot be known, and the child was told of no capability.
     fn request(&self, message: &Message) {
-        if let (Some(id), Some(conversation)) = (message.id(), self.conversation()) {
-            conversation.refuse(&id, -32601, "a shared server cannot ask its clients");
+        let process = self.state().process.clone();
+        if let (Some(id), Some(process)) = (message.id(), process) {
+            process.refuse(&id, -32601, "a shared server cannot ask its clients");
         }
     }
 
@@ -556,7 +526,7 @@ impl Participant for SharedChild {
         let kind = Notice::of(message.method());
         self.parts.metrics.notification(Direction::ToClient, kind);
         match kind {
-            Notice::ListChanged => self.tell(self.everybody(), message),
+            Notice::ListChanged => self.tell_everybody(message),
             Notice::ResourceUpdated => self.tell_subscribers(message),
             Notice::Log => self.tell_the_only_caller(message),
             Notice::Progress | Notice::Cancelled | Notice::Other => self.drop_notification(Dropped::NoRequest),
@@ -567,10 +537,18 @@ impl Participant for SharedChild {
 
     /// Every call that was with it has its answer; those that waited for their turn get one here.
     fn gone(&self, _gone: Gone) {
+        let process = self.state().process.clone();
+        if process.is_some_and(|process| !process.is_over()) {
+            // It was given up before it ended, and another one has taken its place.
+            return;
+        }
         let waiting = {
             let mut state = self.state();
-            state.conversation = None;
+            state.process = None;
+            state.is_ready = false;
             state.own.clear();
+            state.told.clear();
+            state.abandoned.clear();
             self.condition.send_if_modified(|condition| {
                 let was_ready = *condition == Condition::Ready;
                 if was_ready {
@@ -581,12 +559,12 @@ impl Participant for SharedChild {
             state.turns.clear()
         };
         for (call, waiting) in waiting {
-            waiting.who.answer(call, Answer::Lost(Loss::ChildGone { sent: false }));
+            waiting.lose(call);
         }
     }
 
     fn takes_batches(&self) -> bool {
-        self.greeting().and_then(|greeting| settled_revision(&greeting)).is_some_and(Revision::has_batches)
+        self.greeting().is_some_and(|greeting| greeting.revision().has_batches())
     }
 
     /// A slow reader costs itself only: the child is read on for the others.
@@ -595,17 +573,18 @@ impl Participant for SharedChild {
     }
 }
 
-/// Whether the server said that it tells of changes of this list.
-fn declares_changes(greeting: &Message, list: &str) -> bool {
-    let kind = list.trim_start_matches("notifications/").trim_end_matches("/list_changed");
-    capabilities(greeting)[kind]["listChanged"] == true
+fn tell(sessions: Vec<Arc<Session>>, message: &Message) {
+    for session in sessions {
+        session.hear(message);
+    }
 }
 
-/// The capabilities of an InitializeResult; null where there are none.
-fn capabilities(greeting: &Message) -> serde_json::Value {
-    let result = greeting.fields().result.map_or(&b"null"[..], |result| result.of(greeting.text()));
-    let mut result: serde_json::Value = serde_json::from_slice(result).unwrap_or_default();
-    result["capabilities"].take()
+/// A request in the gateway's own name; `None` if it is none.
+pub(super) fn request(method: &str, params: &str, call: u64) -> Option<Message> {
+    let mut text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params},"id":"#).into_bytes();
+    put_u64(&mut text, call);
+    text.push(b'}');
+    Message::parse(Bytes::from(text), Author::Client).ok()
 }
 
 /// The parameters of `initialize`: the gateway's own name, and no capability a session might not have.

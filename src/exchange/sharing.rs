@@ -9,13 +9,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::exchange::account::Account;
 use crate::exchange::call::Call;
 use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS};
-use crate::exchange::handshake::settled_revision;
+use crate::exchange::greeting::Greeting;
 use crate::exchange::post::{Post, Reply};
 use crate::exchange::session::{Phase, Session};
 use crate::exchange::shared_child::{Condition, Place};
-use crate::exchange::wishes::Level;
+use crate::exchange::wishes::{Level, Subscribed};
 use crate::mcp::ids::Id;
-use crate::mcp::message::{Kind, Message};
+use crate::mcp::message::Message;
 use crate::mcp::payload::Payload;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Outcome, SessionEnd};
@@ -29,6 +29,8 @@ const METHOD_NOT_FOUND: i32 = -32601;
 enum Matter {
     /// The child's, like any other.
     Child,
+    /// The first subscription to this; the child must say yes to it.
+    Subscription(Box<str>),
     /// Answered here.
     Answered,
     /// Nothing that can be asked here.
@@ -37,14 +39,12 @@ enum Matter {
 
 impl Session {
     /// Answers `initialize` with what the shared child answered when it was started.
-    pub fn greet(self: &Arc<Self>, greeting: &Message, message: &Message, post: &Arc<Post>, account: Account) {
+    pub fn greet(self: &Arc<Self>, greeting: &Greeting, message: &Message, post: &Arc<Post>, account: Account) {
         let (Some(id), Some(place)) = (message.id(), self.link.place()) else { return };
         place.child().seat(place.number(), self);
-        if let Some(revision) = settled_revision(greeting) {
-            self.admit(revision);
-        }
+        self.admit(greeting.revision());
         let call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
-        self.conclude(call, |id| reply(greeting.with_id(id)));
+        self.conclude(call, |id| reply(greeting.answer(id)));
         // Whoever left before the answer never learned the id.
         if post.is_lost() {
             self.end(SessionEnd::Uninitialized);
@@ -71,9 +71,17 @@ impl Session {
         let Some(id) = message.id() else { return };
         let now = account.sent();
         let in_flight = self.terms.metrics.call_started();
-        let call = Call::new(message, id, Arc::clone(post), account, in_flight);
+        let mut call = Call::new(message, id, Arc::clone(post), account, in_flight);
         match self.matter(place, message) {
-            Matter::Child => self.submit(place, call, message, now),
+            Matter::Child => {
+                let greeting = place.child().greeting().filter(|_| message.calls("tools/call"));
+                let plain = greeting.as_ref().map(|greeting| greeting.call(message));
+                self.submit(place, call, plain.as_deref().unwrap_or(message), now);
+            }
+            Matter::Subscription(uri) => {
+                call.subscription = Some(uri);
+                self.submit(place, call, message, now);
+            }
             Matter::Answered => self.conclude(call, |id| reply(empty_result(id))),
             Matter::Refused(code, text) => self.conclude(call, |id| refusal(id, code, text)),
         }
@@ -109,22 +117,23 @@ impl Session {
                 let Some(level) = message.string(message.fields().level).and_then(|name| Level::named(&name)) else {
                     return Matter::Refused(INVALID_PARAMS, "There is no such log level.");
                 };
-                if !child.offers("logging") {
+                if !child.greeting().is_some_and(|greeting| greeting.offers("logging")) {
                     return Matter::Refused(METHOD_NOT_FOUND, "The server does not log to clients.");
                 }
-                if let Some(level) = child.wishes(|wishes| wishes.set_level(number, level)) {
-                    child.wish("logging/setLevel", serde_json::json!({ "level": level.name() }).to_string());
-                }
+                child.set_level(number, level);
                 Matter::Answered
             }
             "resources/subscribe" => match message.string(message.fields().uri) {
-                // One that others are subscribed to already is known to be good.
-                Some(uri) if child.wishes(|wishes| wishes.join(number, &uri)) => Matter::Answered,
-                _ => Matter::Child,
+                Some(uri) if child.subscribe(number, &uri) => Matter::Answered,
+                Some(uri) => Matter::Subscription(uri.into()),
+                None => Matter::Child,
             },
             "resources/unsubscribe" => match message.string(message.fields().uri) {
-                Some(uri) if !child.wishes(|wishes| wishes.unsubscribe(number, &uri)) => Matter::Answered,
-                _ => Matter::Child,
+                Some(uri) => {
+                    child.unsubscribe(number, &uri);
+                    Matter::Answered
+                }
+                None => Matter::Child,
             },
             method if method.starts_with("tasks/") => {
                 Matter::Refused(METHOD_NOT_FOUND, "Tasks are not offered by a shared server.")
@@ -133,11 +142,15 @@ impl Session {
         }
     }
 
-    /// Notes what a good answer of a shared child brought about.
-    pub(super) fn note_answer(&self, place: &Place, call: &Call, answer: &Message) {
-        if let Some(uri) = call.subscription.as_deref().filter(|_| answer.kind() == Kind::Result) {
-            place.child().wishes(|wishes| wishes.subscribe(place.number(), uri));
-        }
+    /// Notes what became of a request for a subscription at a shared child, before its session learns of it.
+    pub(super) fn note_subscription(&self, call: &Call, outcome: Outcome) {
+        let (Some(place), Some(uri)) = (self.link.place(), call.subscription.as_deref()) else { return };
+        let how = match outcome {
+            Outcome::Ok => Subscribed::Yes,
+            Outcome::RpcError | Outcome::Refused => Subscribed::No,
+            _ => Subscribed::Unknown,
+        };
+        place.child().note_subscribed(place.number(), uri, how);
     }
 
     /// Takes something a shared child says to several sessions, or to this one.
@@ -147,6 +160,14 @@ impl Session {
         }
         self.push_standalone(EventKind::Notification, &message.unchanged());
         self.settle();
+    }
+
+    /// Takes something a shared child says while this session's calls alone are with it.
+    pub(super) fn hear_alone(&self, message: &Message) {
+        if self.is_open() {
+            self.pass_on(message);
+            self.settle();
+        }
     }
 
     /// Whether a notification of the client's is for the session alone: a shared child knows of no single client.

@@ -8,10 +8,11 @@ use bytes::{Bytes, BytesMut};
 use tracing::info;
 
 use crate::exchange::congestion::Congestion;
+use crate::exchange::late_progress::LateProgress;
 use crate::exchange::ledger::{Holding, Ledger};
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::stream_log::{Bounds, EventKind, Framing, Lost, Next, Nonce, StreamLog, priming_event};
-use crate::telemetry::label::{Eviction, StreamCut, StreamKind};
+use crate::telemetry::label::{Dropped, Eviction, StreamCut, StreamKind};
 use crate::telemetry::{ServerMetrics, StreamGauge};
 
 /// What every stream of a session is built with.
@@ -37,6 +38,7 @@ struct State {
     /// Numbers the readers, so that one that was replaced finds out.
     epoch: u64,
     full: bool,
+    late: LateProgress,
     settled: Holding,
 }
 
@@ -100,6 +102,7 @@ impl Stream {
                 reader: None,
                 epoch: 0,
                 full: false,
+                late: LateProgress::default(),
                 settled: Holding::default(),
             }),
         })
@@ -123,13 +126,39 @@ impl Stream {
 
     /// Appends an event and wakes the reader.
     pub fn push(&self, kind: EventKind, message: &Payload) {
-        self.change(|state| state.log.push(kind, message));
+        self.change(|state| {
+            // Progress comes before the answer, or not at all.
+            state.late.catch_up(&mut state.log);
+            state.log.push(kind, message);
+        });
     }
 
     /// Appends an event without telling anybody; [`Stream::announce`] must follow. A child that
     /// writes many lines at once wakes the reader once.
     pub fn push_quietly(&self, kind: EventKind, message: &Spliced<'_>) {
-        self.state().log.push_spliced(kind, message);
+        let mut state = self.state();
+        if !self.congestion.is_shared() || state.reader.is_none() || self.has_room(&state.log, &kind) {
+            state.log.push_spliced(kind, message);
+            return;
+        }
+        let lost = match kind {
+            EventKind::Progress(call) => state.late.keep(call, message),
+            _ => true,
+        };
+        drop(state);
+        if lost {
+            self.terms.metrics.notification_dropped(Dropped::SlowReader);
+        }
+    }
+
+    /// Whether a live reader for which no child waits gets this too: log messages for the first half of its window,
+    /// other notifications for all of it, and always what is asked or answered.
+    fn has_room(&self, log: &StreamLog, kind: &EventKind) -> bool {
+        match kind {
+            EventKind::Response | EventKind::Request(_) => true,
+            EventKind::Log => log.waiting_bytes() <= self.terms.bounds.window / 2,
+            EventKind::Notification | EventKind::Progress(_) => !log.is_full(&self.terms.bounds),
+        }
     }
 
     /// Wakes the reader for what was appended quietly.
@@ -145,6 +174,7 @@ impl Stream {
     /// Appends the last event and ends the stream.
     pub fn finish(&self, kind: EventKind, message: &Payload) {
         self.change(|state| {
+            state.late.catch_up(&mut state.log);
             state.log.push(kind, message);
             state.log.end(Instant::now());
         });
@@ -154,6 +184,7 @@ impl Stream {
     pub fn discard(&self) {
         self.change(|state| {
             state.log.clear();
+            state.late = LateProgress::default();
             state.log.end(Instant::now());
         });
     }
@@ -172,10 +203,13 @@ impl Stream {
     /// Brings bounds, congestion and accounts in line with the log after any change.
     fn settle(&self, state: &mut State) {
         let live = state.reader.is_some();
+        if !live || !state.log.is_full(&self.terms.bounds) {
+            state.late.catch_up(&mut state.log);
+        }
         let trimmed = state.log.trim(&self.terms.bounds, live);
         self.report_evicted(Eviction::Events, trimmed.by_events);
         self.report_evicted(Eviction::Bytes, trimmed.by_bytes);
-        let full = live && state.log.is_full(&self.terms.bounds);
+        let full = live && !self.congestion.is_shared() && state.log.is_full(&self.terms.bounds);
         if full != state.full {
             state.full = full;
             if full { self.congestion.enter() } else { self.congestion.leave() }
@@ -183,7 +217,8 @@ impl Stream {
         let bytes = state.log.bytes();
         let own = if bytes > 0 { OWN_BYTES } else { 0 };
         let replay_bytes = if live { state.log.kept_bytes() } else { bytes };
-        let holding = Holding { bytes: bytes + own, replay_bytes, events: state.log.len() };
+        let held_back = state.late.bytes();
+        let holding = Holding { bytes: bytes + own + held_back, replay_bytes, events: state.log.len() };
         self.terms.ledger.settle(state.settled, holding);
         state.settled = holding;
     }

@@ -2,6 +2,7 @@
 
 pub mod call_map;
 pub mod ids;
+pub mod members;
 pub mod message;
 pub mod payload;
 pub mod receipt;

@@ -19,6 +19,10 @@ pub enum EventKind {
     Request(Receipt),
     /// Says something.
     Notification,
+    /// Shows how far the call of this number is: the latest stands for those before.
+    Progress(u64),
+    /// Is a line of the server's log.
+    Log,
 }
 
 /// What one log may keep.
@@ -28,7 +32,7 @@ pub struct Bounds {
     pub events: usize,
     /// Bytes kept for a resume.
     pub bytes: usize,
-    /// Bytes a live reader may be behind before its child is no longer read.
+    /// Bytes a live reader may be behind before its child is no longer read, or what it says is lost to it.
     pub window: usize,
 }
 
@@ -255,6 +259,12 @@ impl StreamLog {
         self.waiting_bytes > bounds.window
     }
 
+    /// Bytes a live reader is behind.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
     /// Position of the first kept event, or of the next one to come.
     fn first(&self) -> u64 {
         self.events.front().map_or(self.next, |event| event.position)
@@ -429,7 +439,7 @@ impl StreamLog {
                 || match &event.kind {
                     EventKind::Response => false,
                     EventKind::Request(receipt) => receipt.passage() != Passage::Waiting,
-                    EventKind::Notification => true,
+                    EventKind::Notification | EventKind::Progress(_) | EventKind::Log => true,
                 }
         });
         oldest.is_some_and(|at| self.remove(at))

@@ -16,7 +16,7 @@ use crate::exchange::account::{Account, Accounts};
 use crate::exchange::post::Post;
 use crate::exchange::registry::{NoSeat, Registry};
 use crate::exchange::session::{Session, SessionTerms};
-use crate::exchange::shared_child::Condition;
+use crate::exchange::shared_child::{Condition, SharedChild};
 use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
@@ -291,11 +291,14 @@ impl Server {
             NoPlace::Breaker(retry) => Unopened::Breaker(retry),
             NoPlace::Closed => Unopened::Draining,
         })?;
-        match place.child().settled(self.config.timeouts.start).await {
+        match self.settled(place.child(), &principal).await {
             Condition::Ready => {}
             Condition::Full => return Err(Unopened::PoolFull),
             Condition::Closed => return Err(Unopened::Draining),
-            Condition::Starting | Condition::Failed(_) => return Err(Unopened::StartFailed),
+            Condition::Paused(until) => {
+                return Err(Unopened::Breaker(until.saturating_duration_since(Instant::now())));
+            }
+            Condition::Starting | Condition::Failed => return Err(Unopened::StartFailed),
         }
         let greeting = place.child().greeting().ok_or(Unopened::StartFailed)?;
         let terms = Arc::clone(&self.session_terms);
@@ -307,6 +310,18 @@ impl Server {
         }
         session.greet(&greeting, message, post, account);
         Ok(session)
+    }
+
+    /// Waits until a shared child can be used, or cannot. If it waits for a slot, one that nobody uses gives its own up.
+    async fn settled(&self, child: &SharedChild, principal: &Principal) -> Condition {
+        let soon = child.settled(ROOM_AFTER.min(self.config.pool.wait / 2)).await;
+        if soon != Condition::Starting {
+            return soon;
+        }
+        if self.pool.is_full() && !self.shared.make_room() && self.registry.make_room(&self.name, principal) {
+            self.shared.make_room();
+        }
+        child.settled(self.config.pool.wait + self.config.timeouts.start).await
     }
 
     /// Leases a child. If none comes free soon, a session that has long been idle gives its own up.

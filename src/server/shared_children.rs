@@ -21,7 +21,7 @@ use crate::upstream::pool::{NoChild, Pool};
 /// How often it is looked whether a child is needed any longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A child that lived for less is replaced after a pause only, which doubles each time.
+/// A child that lived for less is replaced after a pause, which doubles each time.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -55,6 +55,25 @@ pub(super) enum NoPlace {
     Breaker(Duration),
     /// The gateway is draining.
     Closed,
+}
+
+/// The pauses before processes that follow some that ended soon.
+struct Backoff {
+    next: Option<Duration>,
+    most: Duration,
+}
+
+impl Backoff {
+    /// The pause after a process that lived so long. None after the first that ended soon: whoever kills a child once
+    /// wants to see it served again.
+    fn after(&mut self, life: Duration) -> Duration {
+        if life >= SHORT_LIFE {
+            self.next = None;
+        }
+        let pause = self.next.unwrap_or_default();
+        self.next = Some(if pause.is_zero() { FIRST_PAUSE } else { pause * 2 }.min(self.most));
+        pause
+    }
 }
 
 /// Why a child needs no keeper any more, or another process.
@@ -94,7 +113,10 @@ impl SharedChildren {
         if let Some(place) = spread.then(place).flatten() {
             return Ok(place);
         }
-        if let Err(retry) = self.breaker().admit(Instant::now()) {
+        // The next process of a child whose processes end soon is one that is waited for, not one more.
+        let pausing = state.by_key.get(key).into_iter().flatten().find_map(|child| pause_of(child));
+        let refused = pausing.or_else(|| self.breaker().admit(Instant::now()).err());
+        if let Some(retry) = refused {
             return place().ok_or(NoPlace::Breaker(retry));
         }
         let child = SharedChild::new(self.parts(key.revision));
@@ -115,7 +137,8 @@ impl SharedChildren {
             revision,
             sessions: pool.max_sessions_per_child.unwrap_or(usize::MAX),
             calls: pool.max_calls_per_child.unwrap_or(usize::MAX),
-            waiting: self.config.queue.messages,
+            waiting: self.config.queue.clone(),
+            budget: Arc::clone(&self.terms.budget),
             metrics: Arc::clone(&self.terms.metrics),
             next_id: Arc::clone(&self.terms.next_id),
         }
@@ -139,39 +162,46 @@ impl SharedChildren {
 
     /// Keeps a process behind a child for as long as sessions need one.
     async fn keep(&self, child: &Arc<SharedChild>) {
-        let mut pause = Duration::ZERO;
+        let mut backoff = Backoff { next: None, most: self.config.breaker.backoff_max };
         loop {
             let began = Instant::now();
-            match self.start(child).await {
-                Ok(()) => {}
-                Err(condition) => {
-                    child.change(condition);
-                    let Condition::Failed(_) = condition else { return };
-                    // Whoever waits for the first process is told; sessions that live on get another try.
-                    if child.greeting().is_none() || child.members() == 0 {
+            let pause = match self.start(child).await {
+                Ok(()) => {
+                    if matches!(self.until_done(child).await, Done::Unused) {
                         return;
                     }
-                    let retry = self.breaker().admit(Instant::now()).err();
-                    sleep(retry.unwrap_or(FIRST_PAUSE)).await;
-                    child.change(Condition::Starting);
-                    continue;
+                    backoff.after(began.elapsed())
                 }
-            }
-            match self.until_done(child).await {
-                Done::Unused => return,
-                Done::Gone if child.close_if_unused() => return,
-                Done::Gone => {}
-            }
-            pause = if began.elapsed() >= SHORT_LIFE {
-                Duration::ZERO
-            } else {
-                (pause * 2).clamp(FIRST_PAUSE, self.config.breaker.backoff_max)
+                // Whoever waits for the first process is told; sessions that live on get another try.
+                Err(condition) if condition == Condition::Closed || child.greeting().is_none() => {
+                    child.change(condition);
+                    return;
+                }
+                Err(_) => backoff.after(Duration::ZERO).max(FIRST_PAUSE),
             };
-            // The first time at once: whoever kills a child once wants to see it served again.
-            if pause > FIRST_PAUSE {
-                child.change(Condition::Failed(Start::Exited));
+            if child.close_if_unused() {
+                return;
+            }
+            self.pause(child, pause).await;
+            if child.close_if_unused() {
+                return;
+            }
+            child.change(Condition::Starting);
+        }
+    }
+
+    /// Waits before another process is started, at least so long, and until the breaker admits one.
+    async fn pause(&self, child: &SharedChild, least: Duration) {
+        let mut pause = least;
+        loop {
+            if !pause.is_zero() {
+                child.change(Condition::Paused(Instant::now() + pause));
                 sleep(pause).await;
-                child.change(Condition::Starting);
+            }
+            let admitted = self.breaker().admit(Instant::now());
+            match admitted {
+                Ok(()) => return,
+                Err(retry) => pause = retry,
             }
         }
     }
@@ -189,7 +219,7 @@ impl SharedChildren {
             }
         };
         (self.session_terms.handshakes)(started.err().unwrap_or(Start::Ok), began.elapsed());
-        started.map_err(Condition::Failed)
+        started.map_err(|_| Condition::Failed)
     }
 
     async fn until_done(&self, child: &SharedChild) -> Done {
@@ -204,6 +234,15 @@ impl SharedChildren {
                 return Done::Unused;
             }
         }
+    }
+
+    /// Stops the child that nobody has used for longest. Tells whether there is one.
+    pub(super) fn make_room(&self) -> bool {
+        let children: Vec<_> = self.state().by_key.values().flatten().cloned().collect();
+        let idle = children.iter().filter(|child| child.condition() == Condition::Ready);
+        let mut unused: Vec<_> = idle.filter_map(|child| Some((child.unused_since()?, child))).collect();
+        unused.sort_by_key(|(since, _)| *since);
+        unused.iter().any(|(_, child)| child.close_if_unused())
     }
 
     fn forget(&self, key: &Key, child: &Arc<SharedChild>) {
@@ -226,5 +265,13 @@ impl SharedChildren {
         for child in children {
             child.close();
         }
+    }
+}
+
+/// How long until a child whose processes end soon is given another.
+fn pause_of(child: &SharedChild) -> Option<Duration> {
+    match child.condition() {
+        Condition::Paused(until) => Some(until.saturating_duration_since(Instant::now())),
+        _ => None,
     }
 }

@@ -191,13 +191,13 @@ fn a_full_pool_takes_the_child_of_an_idle_session() {
 /// it: what they had sent is heard first.
 #[test]
 fn standing_still_is_not_the_clients_fault() {
-    let gateway = start("idle = \"1s\"");
+    let gateway = start("idle = \"3s\"");
     let sessions: Vec<Session> = (0..4).map(|_| open(&gateway)).collect();
     gateway.signal(Signal::STOP);
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
     let waiting: Vec<Exchange> = sessions.iter().map(|session| session.send(&ping)).collect();
     // This is the fault itself: the gateway stands still for longer than a session may be idle.
-    thread::sleep(Duration::from_millis(2500));
+    thread::sleep(Duration::from_millis(4500));
     gateway.signal(Signal::CONT);
     for call in waiting {
         let answer = call.finish();
