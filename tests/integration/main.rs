@@ -50,6 +50,7 @@ mod bodies;
 mod caller_key;
 mod calls;
 mod child;
+mod child_age;
 mod child_life;
 mod child_output;
 mod child_start;

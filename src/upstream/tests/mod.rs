@@ -4,6 +4,7 @@ mod isolation;
 mod life;
 mod own_process;
 mod role;
+mod spares;
 mod start;
 mod stop;
 
