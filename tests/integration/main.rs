@@ -54,6 +54,7 @@ mod child_age;
 mod child_life;
 mod child_output;
 mod child_start;
+mod child_usage;
 mod client;
 mod clocks;
 mod corpus;
