@@ -1,4 +1,4 @@
-//! The right to use one child; dropping it gives the child back, to be stopped unless nobody ever had its pipes.
+//! The right to use one child; dropping it gives the child back, to be stopped, or to be a spare if nobody ever had its pipes.
 
 use std::sync::Arc;
 

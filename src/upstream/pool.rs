@@ -97,7 +97,7 @@ impl Pool {
     }
 
     /// Leases a child nobody used before: a spare, or a new one as soon as a slot is free. One that is started when
-    /// the future is dropped becomes a spare.
+    /// the future is dropped becomes a spare, where spares are kept.
     ///
     /// # Errors
     /// See [`NoChild`].
@@ -236,8 +236,12 @@ impl Pool {
         }
     }
 
-    /// Takes a leased child that was never written to: it is a spare again, one of more than `min_idle` perhaps.
+    /// Takes a leased child that was never written to: it is a spare again, one of more than `min_idle` perhaps. Where
+    /// no spares are kept it is stopped.
     pub(super) fn take_back(self: &Arc<Self>, held: Slotted) {
+        if self.config.pool.min_idle == 0 {
+            return self.retire(held, None);
+        }
         // Without a runtime the process is ending; dropping the child kills it.
         if tokio::runtime::Handle::try_current().is_ok() {
             self.keep_in(self.state(), held);

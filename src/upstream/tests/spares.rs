@@ -60,22 +60,41 @@ const STOPPED: &str = "child_exits_total{reason=\"stopped\",server=\"test\"}";
 /// R:P27: a start is not in vain: who comes next has the child, which nobody wrote to.
 #[tokio::test]
 async fn a_child_whose_caller_left_is_a_spare() {
-    let trial = Trial::new(Trial::limits());
+    let trial = Trial::new(config::Pool { min_idle: 1, ..Trial::limits() });
     trial.pool.open();
-    trial.ask_and_leave();
     trial.await_series(IDLE, 1).await;
     let unused = trial.pool.lease().await.expect("a child");
     let pid = unused.pid();
-    // Given back as it was, it is a spare once more.
+    // The next spare is not there yet.
+    trial.ask_and_leave();
+    trial.await_series(IDLE, 2).await;
     drop(unused);
-    trial.await_series(IDLE, 1).await;
-    let mut lease = trial.pool.lease().await.expect("a child");
-    assert_eq!(lease.pid(), pid);
-    let pipes = lease.take_pipes().expect("untaken");
-    drop((pipes, lease));
+    trial.await_series(IDLE, 3).await;
+    let mut leases = Vec::new();
+    for _ in 0..3 {
+        leases.push(trial.pool.lease().await.expect("a child"));
+    }
+    assert_eq!(leases[2].pid(), pid, "given back as it was, it is a spare once more");
+    let mut used = leases.remove(2);
+    let pipes = used.take_pipes().expect("untaken");
+    drop((pipes, used));
     // Used once, it serves nobody else.
     trial.await_series(STOPPED, 1).await;
-    assert!(is_reaped(pid.cast_signed()) && trial.shows(IDLE, 0));
+    assert!(is_reaped(pid.cast_signed()));
+    drop(leases);
+    trial.close().await;
+}
+
+/// C:B31: who keeps no spares has none from those who left either.
+#[tokio::test]
+async fn without_spares_nothing_is_kept() {
+    let trial = Trial::new(Trial::limits());
+    trial.pool.open();
+    trial.ask_and_leave();
+    trial.await_series(STOPPED, 1).await;
+    drop(trial.pool.lease().await.expect("a child"));
+    trial.await_series(STOPPED, 2).await;
+    assert!(!trial.shows(IDLE, 1) && trial.shows("children{server=\"test\",state=\"leased\"}", 0));
     trial.close().await;
 }
 
@@ -130,7 +149,7 @@ async fn old_spares_are_replaced() {
 /// DESIGN "Modes": after a drain nobody's child comes back.
 #[tokio::test]
 async fn a_closed_pool_takes_no_child_back() {
-    let trial = Trial::new(Trial::limits());
+    let trial = Trial::new(config::Pool { min_idle: 1, max_size: Some(1), ..Trial::limits() });
     trial.pool.open();
     let unused = trial.pool.lease().await.expect("a child");
     trial.pool.refuse();
