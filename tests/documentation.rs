@@ -97,7 +97,9 @@ fn metrics() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in ["families", "tool_metrics", "metrics"] {
         let source = read(format!("src/telemetry/{file}.rs"));
-        for call in ["by.counters(\"", "by.gauges(\"", "by.gauge(\"", "by.histograms(\"", " options(\""] {
+        for call in
+            ["by.counters(\"", "by.seconds(\"", "by.gauges(\"", "by.gauge(\"", "by.histograms(\"", " options(\""]
+        {
             let calls = source.split(call).skip(1);
             names.extend(calls.map(|rest| rest.split('"').next().unwrap().to_owned()));
         }

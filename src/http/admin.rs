@@ -1,11 +1,13 @@
 //! The admin listener: metrics and health. It only tells; nothing here changes anything.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use subtle::ConstantTimeEq;
+use tokio::task::spawn_blocking;
 
 use crate::budget::Budget;
 use crate::caller::Arrival;
@@ -49,16 +51,24 @@ impl AdminDoor {
             path if path.starts_with("/servers/") => Route::Health,
             _ => Route::Other,
         };
-        let response = self
-            .guard
-            .check(&request, arrival.local_bind)
-            .and_then(|_admitted| self.serve(&request, route, &arrival))
-            .unwrap_or_else(|refused| refused.into_response(None));
+        let page =
+            self.guard.check(&request, arrival.local_bind).and_then(|_admitted| self.serve(&request, route, &arrival));
+        let response = match page {
+            Ok(Some(response)) => response,
+            Ok(None) => self.metrics().await,
+            Err(refused) => refused.into_response(None),
+        };
         self.metrics.http_response(route, response.status().as_u16());
         response
     }
 
-    fn serve(&self, request: &Request<Incoming>, route: Route, arrival: &Arrival) -> Result<Response<Body>, Refused> {
+    /// `None` means the metrics, which have to be made first.
+    fn serve(
+        &self,
+        request: &Request<Incoming>,
+        route: Route,
+        arrival: &Arrival,
+    ) -> Result<Option<Response<Body>>, Refused> {
         let path = request.uri().path();
         let asks_all = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
         let verbose = asks_all && path == "/readyz";
@@ -69,18 +79,21 @@ impl AdminDoor {
         match route {
             Route::Health if !verbose => {
                 match path.strip_prefix("/servers/").and_then(|rest| rest.strip_suffix("/readyz")) {
-                    Some(name) => self.readiness.check_one(name).map(plain_state).ok_or(Refused::NotFound),
+                    Some(name) => {
+                        let state = self.readiness.check_one(name).ok_or(Refused::NotFound)?;
+                        Ok(Some(plain_state(state)))
+                    }
                     None if path.starts_with("/servers/") => Err(Refused::NotFound),
-                    None => Ok(health(&self.readiness, path)),
+                    None => Ok(Some(health(&self.readiness, path))),
                 }
             }
             _ if !open => Err(Refused::AdminToken),
             Route::Health => {
                 let state = self.readiness.check();
                 let head = state.map_or_else(|reason| format!("unready: {reason}\n"), |()| "ready\n".to_owned());
-                Ok(plain(status_of(state), head + &self.readiness.describe()))
+                Ok(Some(plain(status_of(state), head + &self.readiness.describe())))
             }
-            Route::Metrics => Ok(self.metrics()),
+            Route::Metrics => Ok(None),
             _ => Err(Refused::NotFound),
         }
     }
@@ -91,7 +104,10 @@ impl AdminDoor {
         shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
     }
 
-    fn metrics(&self) -> Response<Body> {
+    async fn metrics(&self) -> Response<Body> {
+        let metrics = Arc::clone(&self.metrics);
+        // Reads many files. If that fails, the figures of before are shown.
+        let _measured = spawn_blocking(move || metrics.measure_children(Instant::now())).await;
         self.metrics.memory_used(self.budget.used());
         self.metrics.memory_budget(self.budget.limit());
         let mut response = plain(StatusCode::OK, self.metrics.gather());

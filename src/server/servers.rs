@@ -238,6 +238,7 @@ fn server_parts(
     let mut command = Command::new(Arc::clone(name), config, std::env::vars_os());
     let lines = Arc::clone(&metrics);
     command.stderr_count = Some(Arc::new(move |count| (0..count).for_each(|_| lines.stderr_line())));
+    command.metrics = Some(Arc::clone(&metrics));
     let streams = StreamTerms {
         server: Arc::clone(name),
         bounds: Bounds { events: parts.replay.events, bytes: parts.replay.bytes, window: SEND_WINDOW },

@@ -1,7 +1,7 @@
 //! Every metric family: name, labels, buckets and the sentence a scrape shows.
 
 use prometheus::core::Collector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What every name begins with.
 const NAMESPACE: &str = "gangway";
@@ -50,6 +50,9 @@ pub(super) struct Families {
     pub child_exits_total: IntCounterVec,
     pub child_kills_total: IntCounterVec,
     pub breaker_state: IntGaugeVec,
+    pub child_resident_bytes: IntGaugeVec,
+    pub child_cpu_seconds_total: CounterVec,
+    pub child_open_fds: IntGaugeVec,
     pub pool_waiters: IntGaugeVec,
     pub pool_wait_seconds: HistogramVec,
     pub queue_messages: IntGaugeVec,
@@ -97,6 +100,9 @@ impl Families {
             child_exits_total: by.counters("child_exits_total", "Child processes that ended, by reason.", &["server", "reason"]),
             child_kills_total: by.counters("child_kills_total", "Children the gateway stopped, by the last step that was needed.", &["server", "step"]),
             breaker_state: by.gauges("breaker_state", "Start breaker: 0 closed, 1 half open, 2 open.", &["server"]),
+            child_resident_bytes: by.gauges("child_resident_bytes", "Memory in RAM of the process groups of children; what they share counts for each.", &["server"]),
+            child_cpu_seconds_total: by.seconds("child_cpu_seconds_total", "Processor time of the process groups of children, those that ended included.", &["server"]),
+            child_open_fds: by.gauges("child_open_fds", "Open file descriptors of the process groups of children.", &["server"]),
             pool_waiters: by.gauges("pool_waiters", "Callers waiting for a free child.", &["server"]),
             pool_wait_seconds: by.histograms("pool_wait_seconds", "Time callers waited for a free child.", &["server"], SECONDS),
             queue_messages: by.gauges("queue_messages", "Messages waiting to be written to children.", &["server"]),
@@ -121,6 +127,10 @@ struct Registrar<'a> {
 impl Registrar<'_> {
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.keep(IntCounterVec::new(options(name, help), labels))
+    }
+
+    fn seconds(&self, name: &str, help: &str, labels: &[&str]) -> CounterVec {
+        self.keep(CounterVec::new(options(name, help), labels))
     }
 
     fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
+use super::child_processes::ChildProcesses;
 use super::families::{Families, options};
 use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refusal, Route};
 use super::process::ProcessCollector;
@@ -29,6 +31,7 @@ pub struct Metrics {
     /// Taken when a server is built, never on a call.
     servers: Mutex<HashMap<Arc<str>, Arc<ServerMetrics>>>,
     tool_budget: Arc<ToolBudget>,
+    child_processes: Arc<ChildProcesses>,
 }
 
 /// A connection counted in `connections` until this is dropped.
@@ -45,12 +48,14 @@ impl Metrics {
         register_build_info(&registry);
         registry.register(Box::new(ProcessCollector::new())).expect("no other collector uses the prefix process_");
         let names = if config.tools { config.max_tools } else { 0 };
+        let child_processes = ChildProcesses::new(&families);
         Arc::new(Metrics {
             registry,
             families,
             responses: empty(Route::COUNT * STATUSES.len()),
             servers: Mutex::default(),
             tool_budget: Arc::new(ToolBudget::new(names)),
+            child_processes,
         })
     }
 
@@ -63,7 +68,7 @@ impl Metrics {
         }
         let name: Arc<str> = name.into();
         let tools = Tools::register(&self.registry, &name, Arc::clone(&self.tool_budget));
-        let server = Arc::new(ServerMetrics::new(&self.families, &name, tools));
+        let server = Arc::new(ServerMetrics::new(&self.families, &name, tools, Arc::clone(&self.child_processes)));
         servers.insert(name, Arc::clone(&server));
         server
     }
@@ -127,9 +132,16 @@ impl Metrics {
         self.families.auth_checks_total.with_label_values(&[method.as_str(), result.as_str()]).inc();
     }
 
+    /// Measures the processes of children, unless that was done less than 5 s before `now`. Reads files of every
+    /// process of the machine, so it is not for a thread that serves others.
+    pub fn measure_children(&self, now: Instant) {
+        self.child_processes.measure(now);
+    }
+
     /// Every series in the Prometheus text format, version 0.0.4.
     #[must_use]
     pub fn gather(&self) -> String {
+        self.child_processes.show();
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .expect("only counters, gauges and histograms with names and series are gathered")

@@ -57,11 +57,17 @@ fn exercise_server(server: &ServerMetrics, tools: &[String]) {
     ChildExit::ALL.iter().for_each(|reason| server.child_exited(*reason));
     StopStep::ALL.iter().for_each(|step| server.child_killed(*step));
     server.breaker(2);
+    exercise_children(server);
     drop(server.pool_waiting());
     server.pool_waited(TOOK);
     server.queue_messages(3);
     BadLine::ALL.iter().for_each(|reason| server.bad_line(*reason));
     server.stderr_line();
+}
+
+/// This process stands for a child. The end of the measuring is a measurement.
+fn exercise_children(server: &ServerMetrics) {
+    drop(server.measure_child(std::process::id().cast_signed()));
 }
 
 fn exercise_gateway(metrics: &Metrics) {
@@ -146,6 +152,9 @@ const TABLE: &str = "
     child_exits_total counter server,reason
     child_kills_total counter server,step
     breaker_state gauge server
+    child_resident_bytes gauge server
+    child_cpu_seconds_total counter server
+    child_open_fds gauge server
     pool_waiters gauge server
     pool_wait_seconds histogram server
     queue_messages gauge server

@@ -6,6 +6,7 @@
 mod access;
 #[cfg(test)]
 mod capture;
+mod child_processes;
 mod escape;
 mod families;
 pub mod label;
@@ -14,6 +15,7 @@ mod line;
 mod log;
 mod mask;
 mod metrics;
+mod proc_stat;
 mod process;
 mod series;
 mod server_metrics;
@@ -24,6 +26,7 @@ mod timestamp;
 mod tool_metrics;
 
 pub use access::{AccessLine, AccessLog, Client, RefusedLine};
+pub use child_processes::MeasuredChild;
 pub use escape::Escaped;
 pub use log::{Hush, Logs, Sink};
 pub use mask::{mask_secrets, stderr_text};

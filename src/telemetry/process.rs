@@ -14,6 +14,8 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 use rustix::process::{Resource, getrlimit};
 
+use super::proc_stat::{Stat, Units};
+
 /// Reads the figures at every scrape.
 pub(super) struct ProcessCollector {
     cpu_seconds: Counter,
@@ -28,30 +30,9 @@ pub(super) struct ProcessCollector {
     units: Units,
 }
 
-/// What the kernel counts in.
-#[derive(Clone, Copy)]
-struct Units {
-    ticks_per_second: u64,
-    page_bytes: u64,
-}
-
-/// The fields of `/proc/self/stat` used here, in the kernel's units (proc_pid_stat(5)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat {
-    user_ticks: u64,
-    system_ticks: u64,
-    /// Ticks from boot to the start of the process.
-    started_ticks: u64,
-    virtual_bytes: u64,
-    resident_pages: u64,
-}
-
 impl ProcessCollector {
     pub(super) fn new() -> Self {
-        let units = Units {
-            ticks_per_second: rustix::param::clock_ticks_per_second(),
-            page_bytes: rustix::param::page_size() as u64,
-        };
+        let units = Units::of_this_machine();
         ProcessCollector {
             cpu_seconds: Counter::new("process_cpu_seconds_total", "Processor time of the gateway itself.")
                 .expect("the name is well-formed"),
@@ -66,8 +47,7 @@ impl ProcessCollector {
     }
 
     fn collect_stat(&self, stat: Stat, into: &mut Vec<MetricFamily>) {
-        let ticks = stat.user_ticks + stat.system_ticks;
-        let seconds = ticks as f64 / self.units.ticks_per_second as f64;
+        let seconds = self.units.seconds(stat.user_ticks + stat.system_ticks);
         let scrape = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
         drop(scrape);
@@ -88,7 +68,7 @@ impl Collector for ProcessCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let mut families = Vec::with_capacity(6);
-        if let Some(stat) = read_stat() {
+        if let Some(stat) = Stat::read("self") {
             self.collect_stat(stat, &mut families);
         }
         if let Some(open) = count_descriptors() {
@@ -110,25 +90,6 @@ fn saturating(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn read_stat() -> Option<Stat> {
-    parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)
-}
-
-/// The command stands in brackets and may itself hold spaces and brackets, so counting begins
-/// after the last closing one: the next field is number 3.
-fn parse_stat(text: &str) -> Option<Stat> {
-    let (_, after_command) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = after_command.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    Some(Stat {
-        user_ticks: field(14)?,
-        system_ticks: field(15)?,
-        started_ticks: field(22)?,
-        virtual_bytes: field(23)?,
-        resident_pages: field(24)?,
-    })
-}
-
 /// The descriptor that reads the directory is not counted.
 fn count_descriptors() -> Option<u64> {
     let entries = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
@@ -144,7 +105,7 @@ fn start_time(units: Units) -> Option<IntGauge> {
         .trim()
         .parse()
         .ok()?;
-    let started = booted + read_stat()?.started_ticks / units.ticks_per_second;
+    let started = booted + Stat::read("self")?.started_ticks / units.ticks_per_second;
     let gauge = gauge("process_start_time_seconds", "Start of the gateway, in seconds since the Unix epoch.");
     gauge.set(saturating(started));
     Some(gauge)
@@ -158,22 +119,7 @@ mod tests {
     use prometheus::core::Collector;
     use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
 
-    use super::{ProcessCollector, Stat, count_descriptors, parse_stat};
-
-    #[test]
-    fn a_command_with_brackets_and_spaces_does_not_shift_the_fields() {
-        let line = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 11 12 0 0 20 0 1 0 300 4096000 250 184 1 1 0";
-        let stat = Stat {
-            user_ticks: 11,
-            system_ticks: 12,
-            started_ticks: 300,
-            virtual_bytes: 4_096_000,
-            resident_pages: 250,
-        };
-        assert_eq!(parse_stat(line), Some(stat));
-        assert_eq!(parse_stat("7 (cut) S 1 2"), None);
-        assert_eq!(parse_stat(""), None);
-    }
+    use super::{ProcessCollector, count_descriptors};
 
     #[test]
     fn every_figure_is_there_and_plausible_when_not_dumpable() {

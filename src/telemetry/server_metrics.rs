@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 
+use super::child_processes::{ChildProcesses, MeasuredChild};
 use super::families::Families;
 use super::label::{
     BadLine, ChildExit, ChildState, Direction, Dropped, Method, Notice, Outcome, Protocol, Refusal, Resume, SessionEnd,
@@ -46,6 +47,8 @@ pub struct ServerMetrics {
     pipe_bytes: ByLabel<Direction, IntCounterVec>,
     bad_lines: ByLabel<BadLine, IntCounterVec>,
     stderr_lines: ByServer<IntCounterVec>,
+    server: Arc<str>,
+    child_processes: Arc<ChildProcesses>,
 }
 
 /// How one request ended, for [`ServerMetrics::call_ended`].
@@ -78,7 +81,12 @@ pub struct StreamGauge(#[allow(dead_code, reason = "held for its drop")] Unit);
 pub struct PoolWaiter(#[allow(dead_code, reason = "held for its drop")] Unit);
 
 impl ServerMetrics {
-    pub(super) fn new(families: &Families, server: &Arc<str>, tools: Tools) -> Self {
+    pub(super) fn new(
+        families: &Families,
+        server: &Arc<str>,
+        tools: Tools,
+        child_processes: Arc<ChildProcesses>,
+    ) -> Self {
         ServerMetrics {
             requests: ByPair::new(&families.requests_total, server),
             in_flight: ByServer::new(&families.requests_in_flight, server),
@@ -110,6 +118,8 @@ impl ServerMetrics {
             pipe_bytes: ByLabel::new(&families.pipe_bytes_total, server),
             bad_lines: ByLabel::new(&families.child_bad_lines_total, server),
             stderr_lines: ByServer::new(&families.child_stderr_lines_total, server),
+            server: Arc::clone(server),
+            child_processes,
         }
     }
 
@@ -210,6 +220,12 @@ impl ServerMetrics {
     /// The gateway stopped a child; `step` is the last it took to.
     pub fn child_killed(&self, step: StopStep) {
         self.child_kills.get(step).inc();
+    }
+
+    /// A child was started that leads the process group `leader`; what the group takes from the machine is measured
+    /// until the answer is dropped, which must be before the leader is reaped.
+    pub fn measure_child(&self, leader: i32) -> MeasuredChild {
+        self.child_processes.begin(&self.server, leader)
     }
 
     /// The start breaker is now 0 closed, 1 half open, 2 open.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::Server;
+use crate::telemetry::ServerMetrics;
 
 /// Told how many lines a child has just written to stderr.
 pub type StderrCount = Arc<dyn Fn(usize) + Send + Sync>;
@@ -48,6 +49,8 @@ pub struct Command {
     pub scope: bool,
     /// Told about lines on stderr; called on the runtime's threads and must not block.
     pub stderr_count: Option<StderrCount>,
+    /// Where the memory, the processor time and the descriptors of its processes are shown.
+    pub metrics: Option<Arc<ServerMetrics>>,
 }
 
 impl Command {
@@ -62,6 +65,7 @@ impl Command {
             environment: environment(server, own),
             scope: server.sandbox_scope,
             stderr_count: None,
+            metrics: None,
         }
     }
 

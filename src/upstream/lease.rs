@@ -1,4 +1,4 @@
-//! The right to use one child; dropping it gives the child back to be stopped.
+//! The right to use one child; dropping it gives the child back, to be stopped, or to be a spare if nobody ever had its pipes.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{ChildExit, ChildState};
 use crate::upstream::Child;
 use crate::upstream::Exit;
+use crate::upstream::lifespan::Lifespan;
 use crate::upstream::pool::Pool;
 
 /// A child and the pool slot it fills.
@@ -16,6 +17,7 @@ pub(super) struct Slotted {
     pub(super) child: Child,
     pub(super) state: StateGauge,
     pub(super) slot: Slot,
+    pub(super) lifespan: Lifespan,
 }
 
 /// The room for one child; free again when dropped.
@@ -30,6 +32,8 @@ pub struct Lease {
     held: Option<Slotted>,
     pool: Arc<Pool>,
     why: Option<ChildExit>,
+    /// Its pipes were taken, so it must serve nobody else.
+    used: bool,
     exit: watch::Receiver<Option<Exit>>,
     pid: u32,
 }
@@ -38,7 +42,7 @@ impl Lease {
     pub(super) fn new(mut held: Slotted, pool: Arc<Pool>) -> Lease {
         held.state.set(ChildState::Leased);
         let (exit, pid) = (held.child.exit(), held.child.pid().unsigned_abs());
-        Lease { held: Some(held), pool, why: None, exit, pid }
+        Lease { held: Some(held), pool, why: None, used: false, exit, pid }
     }
 
     /// The child's process id.
@@ -49,8 +53,11 @@ impl Lease {
 
     /// Both pipes, once.
     pub fn take_pipes(&mut self) -> Option<(pipe::Sender, pipe::Receiver)> {
-        let child = &mut self.held.as_mut()?.child;
-        Some((child.take_stdin()?, child.take_stdout()?))
+        let held = self.held.as_mut()?;
+        let pipes = (held.child.take_stdin()?, held.child.take_stdout()?);
+        held.lifespan.enter();
+        self.used = true;
+        Some(pipes)
     }
 
     /// Holds how the child ended as soon as it did.
@@ -73,8 +80,10 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.pool.retire(held, self.why);
+        match self.held.take() {
+            Some(held) if self.used || self.why.is_some() => self.pool.retire(held, self.why),
+            Some(held) => self.pool.take_back(held),
+            None => {}
         }
     }
 }

@@ -18,6 +18,7 @@ mod last_words;
 #[cfg_attr(not(target_os = "linux"), path = "launch_by_fork.rs")]
 mod launch;
 pub mod lease;
+pub mod lifespan;
 mod line;
 mod living;
 mod oom_kills;

@@ -1,12 +1,14 @@
 //! The children of one server: spares kept started, slots that bound their number, their end.
 
 use std::collections::VecDeque;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
 use crate::config::Server;
@@ -14,9 +16,11 @@ use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{ChildExit, ChildState, StopStep};
 use crate::upstream::Command;
 use crate::upstream::Ending;
+use crate::upstream::Exit;
 use crate::upstream::SpawnError;
 use crate::upstream::Spawner;
 use crate::upstream::lease::{Lease, Slot, Slotted, StateGauge};
+use crate::upstream::lifespan::Lifespan;
 
 /// Pause before a spare that ended by itself is replaced; doubles up to the breaker's maximum.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
@@ -34,7 +38,7 @@ pub enum NoChild {
 
 struct Spare {
     held: Slotted,
-    /// Replaces the spare when it ends by itself.
+    /// Replaces the spare when it ends by itself, and stops it when its time is over.
     watcher: AbortHandle,
 }
 
@@ -92,16 +96,16 @@ impl Pool {
         self.refill();
     }
 
-    /// Leases a child nobody used before: a spare, or a new one as soon as a slot is free.
+    /// Leases a child nobody used before: a spare, or a new one as soon as a slot is free. One that is started when
+    /// the future is dropped becomes a spare, where spares are kept.
     ///
     /// # Errors
     /// See [`NoChild`].
     pub async fn lease(self: &Arc<Self>) -> Result<Lease, NoChild> {
-        let held = match self.take_spare() {
+        let lease = match self.take_spare() {
             Some(spare) => Ok(spare),
             None => self.wait_for_child().await,
         };
-        let lease = held.map(|held| Lease::new(held, Arc::clone(self)));
         // A start that failed freed a slot.
         self.refill();
         lease
@@ -113,7 +117,7 @@ impl Pool {
         self.slots.available_permits() == 0 && self.state().spares.is_empty()
     }
 
-    async fn wait_for_child(self: &Arc<Self>) -> Result<Slotted, NoChild> {
+    async fn wait_for_child(self: &Arc<Self>) -> Result<Lease, NoChild> {
         let _waiter = self.metrics.pool_waiting();
         let began = Instant::now();
         let deadline = began + self.config.pool.wait;
@@ -128,7 +132,7 @@ impl Pool {
             }
             let slot = Arc::clone(&self.slots).acquire_owned();
             tokio::select! {
-                slot = timeout_at(deadline, slot) => match slot {
+                slot = timeout_at(deadline.into(), slot) => match slot {
                     Ok(Ok(slot)) => break slot,
                     Ok(Err(_closed)) => return Err(NoChild::Closed),
                     Err(_elapsed) => return Err(NoChild::Full),
@@ -137,7 +141,22 @@ impl Pool {
             }
         };
         self.metrics.pool_waited(began.elapsed());
-        self.start(slot).await
+        self.start_lease(slot).await
+    }
+
+    /// Starts a child in a task of its own, so that the start is not in vain if whoever asked for it leaves.
+    async fn start_lease(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<Lease, NoChild> {
+        let (give, given) = oneshot::channel();
+        let pool = Arc::clone(self);
+        self.state().tasks.spawn(async move {
+            let started = pool.start(permit).await.map(|held| Lease::new(held, Arc::clone(&pool)));
+            if let Err(unwanted) = give.send(started) {
+                drop(unwanted);
+                pool.refill();
+            }
+        });
+        // Without an answer the runtime is ending.
+        given.await.unwrap_or(Err(NoChild::Closed))
     }
 
     async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Slotted, NoChild> {
@@ -149,20 +168,25 @@ impl Pool {
         let state = StateGauge::new(Arc::clone(&self.metrics), ChildState::Starting);
         let child = self.spawner.spawn(self.command.clone()).await.map_err(NoChild::Spawn)?;
         info!(event = "child_start", server = %self.command.server, child_pid = child.pid());
-        Ok(Slotted { child, state, slot })
+        let lifespan = Lifespan::begin(&self.config.pool, Instant::now(), rand::random());
+        Ok(Slotted { child, state, slot, lifespan })
     }
 
-    fn take_spare(self: &Arc<Self>) -> Option<Slotted> {
+    fn take_spare(self: &Arc<Self>) -> Option<Lease> {
         let mut state = self.state();
         loop {
-            let spare = state.spares.pop_front()?;
-            // One that just ended is left to its watcher, which replaces it.
-            if spare.held.child.exit().borrow().is_none() {
-                spare.watcher.abort();
+            let Spare { held, watcher } = state.spares.pop_front()?;
+            watcher.abort();
+            let why = if held.child.exit().borrow().is_some() {
+                None
+            } else if held.lifespan.takes_session(Instant::now()) {
                 state.backoff = None;
-                return Some(spare.held);
-            }
-            self.retire_into(&mut state, spare.held, None);
+                drop(state);
+                return Some(Lease::new(held, Arc::clone(self)));
+            } else {
+                Some(ChildExit::Recycled)
+            };
+            self.retire_into(&mut state, held, why);
         }
     }
 
@@ -201,18 +225,7 @@ impl Pool {
         let mut state = self.state();
         state.starting -= 1;
         match started {
-            Ok(held) if state.closed => self.retire_into(&mut state, held, None),
-            Ok(mut held) => {
-                held.state.set(ChildState::Idle);
-                let (pool, mut exit, pid) = (Arc::clone(self), held.child.exit(), held.child.pid());
-                let watcher = state.tasks.spawn(async move {
-                    let _gone = exit.wait_for(Option::is_some).await;
-                    pool.replace(pid);
-                });
-                state.spares.push_back(Spare { held, watcher });
-                drop(state);
-                self.spare_ready.notify_one();
-            }
+            Ok(held) => self.keep_in(state, held),
             Err(NoChild::Closed | NoChild::Full) => {}
             Err(NoChild::Spawn(error)) => {
                 warn!(event = "child_start", server = %self.command.server, error = %error);
@@ -221,6 +234,60 @@ impl Pool {
                 self.refill();
             }
         }
+    }
+
+    /// Takes a leased child that was never written to: it is a spare again, one of more than `min_idle` perhaps. Where
+    /// no spares are kept it is stopped.
+    pub(super) fn take_back(self: &Arc<Self>, held: Slotted) {
+        if self.config.pool.min_idle == 0 {
+            return self.retire(held, None);
+        }
+        // Without a runtime the process is ending; dropping the child kills it.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.keep_in(self.state(), held);
+        }
+    }
+
+    fn keep_in(self: &Arc<Self>, mut state: MutexGuard<'_, State>, mut held: Slotted) {
+        if state.closed {
+            self.retire_into(&mut state, held, None);
+            return;
+        }
+        held.state.set(ChildState::Idle);
+        let (exit, pid, lifespan) = (held.child.exit(), held.child.pid(), held.lifespan.clone());
+        let watcher = state.tasks.spawn(Arc::clone(self).watch(exit, pid, lifespan));
+        state.spares.push_back(Spare { held, watcher });
+        drop(state);
+        self.spare_ready.notify_one();
+    }
+
+    /// Waits for the end of a spare, or for its time to be over, whichever comes first.
+    async fn watch(self: Arc<Self>, mut exit: watch::Receiver<Option<Exit>>, pid: i32, lifespan: Lifespan) {
+        let mut gone = pin!(exit.wait_for(Option::is_some));
+        while !self.recycle(pid) {
+            let look = lifespan.next_look(Instant::now());
+            let look = async { if let Some(look) = look { sleep_until(look.into()).await } else { pending().await } };
+            tokio::select! {
+                _gone = &mut gone => return self.replace(pid),
+                () = look => {}
+            }
+        }
+    }
+
+    /// Stops a spare whose time is over; false if it is not, or if it is a spare no longer.
+    fn recycle(self: &Arc<Self>, pid: i32) -> bool {
+        let mut state = self.state();
+        let can_be_spared = state.spares.len() > self.config.pool.min_idle;
+        let is_over =
+            |spare: &Spare| spare.held.child.pid() == pid && spare.held.lifespan.is_over(Instant::now(), can_be_spared);
+        let Some(at) = state.spares.iter().position(is_over) else { return false };
+        if let Some(spare) = state.spares.remove(at) {
+            self.retire_into(&mut state, spare.held, Some(ChildExit::Recycled));
+        }
+        drop(state);
+        // Where a slot is free the next one starts while this one stops.
+        self.refill();
+        true
     }
 
     /// A spare ended by itself.
@@ -263,7 +330,7 @@ impl Pool {
     }
 
     async fn stop(&self, held: Slotted, why: Option<ChildExit>, mut ended_before: bool) {
-        let Slotted { child, state, slot } = held;
+        let Slotted { child, state, slot, lifespan: _ } = held;
         let pid = child.pid();
         let report = child.stop(self.config.timeouts.close, self.config.timeouts.term).await;
         let ending = report.exit.as_ref().map(|exit| exit.ending);

@@ -14,6 +14,7 @@ use super::exit::Ending;
 use super::living::Counted;
 use super::oom_kills::OomMark;
 use super::spawner::Order;
+use crate::telemetry::{MeasuredChild, ServerMetrics};
 
 /// A started process that was not reaped yet.
 ///
@@ -25,6 +26,8 @@ pub(super) struct Process {
     pid: Pid,
     /// Taken when it is reaped.
     counted: Option<Counted>,
+    /// Ends before it is reaped.
+    measured: Option<MeasuredChild>,
     /// Whether SIGKILL was sent to it from here.
     killed: bool,
     oom: OomMark,
@@ -34,7 +37,12 @@ pub(super) struct Process {
 impl Process {
     /// `oom` must have been taken before it was started.
     pub(super) fn new(pid: Pid, counted: Counted, oom: OomMark, orders: mpsc::Sender<Order>) -> Self {
-        Self { pid, counted: Some(counted), killed: false, oom, orders }
+        Self { pid, counted: Some(counted), measured: None, killed: false, oom, orders }
+    }
+
+    /// Measures what its group takes, as long as it is not reaped.
+    pub(super) fn measure(&mut self, metrics: &ServerMetrics) {
+        self.measured = Some(metrics.measure_child(self.pid.as_raw_nonzero().get()));
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -53,6 +61,7 @@ impl Process {
 
     /// Kills what is left of the group of a leader that has ended, and reaps the leader.
     pub(super) fn reap(mut self) -> Ending {
+        self.measured = None;
         let ending = reap(self.pid).unwrap_or(Ending::Unknown);
         self.counted = None;
         if ending.is_kill() && !self.killed && self.oom.explains_a_kill() { Ending::OutOfMemory } else { ending }
@@ -61,6 +70,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.measured = None;
         if let Some(counted) = self.counted.take() {
             // The thread outlives every sender, so this arrives.
             let _ = self.orders.send(Order::Bury(self.pid, counted));

@@ -171,6 +171,9 @@ fn fork(command: &Command, spawner: &Spawner) -> Result<(Process, Ends), SpawnEr
     let preparation = Preparation::new(inherited_descriptor_limit(), scope.map(|ruleset| ruleset.descriptor()));
     let oom = spawner.oom_kills.mark();
     let (pid, ends) = launch(command, &preparation).map_err(|error| SpawnError::diagnose(command, error))?;
-    let process = Process::new(pid, spawner.living.one(), oom, spawner.orders.clone());
+    let mut process = Process::new(pid, spawner.living.one(), oom, spawner.orders.clone());
+    if let Some(metrics) = &command.metrics {
+        process.measure(metrics);
+    }
     Ok((process, ends))
 }

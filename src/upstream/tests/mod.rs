@@ -4,6 +4,7 @@ mod isolation;
 mod life;
 mod own_process;
 mod role;
+mod spares;
 mod start;
 mod stop;
 
@@ -30,6 +31,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
         environment: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         scope: true,
         stderr_count: None,
+        metrics: None,
     }
 }
 
