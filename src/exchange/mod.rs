@@ -1,6 +1,7 @@
 //! Who takes part in conversations with children: sessions, their calls and their streams.
 
 pub mod account;
+pub mod answer_leave;
 mod ask;
 mod call;
 pub mod capacity;
@@ -15,6 +16,7 @@ mod in_band;
 pub mod ledger;
 pub mod post;
 pub mod registry;
+mod relief;
 mod route;
 pub mod session;
 pub mod stream;

@@ -94,6 +94,7 @@ impl AdminDoor {
     fn metrics(&self) -> Response<Body> {
         self.metrics.memory_used(self.budget.used());
         self.metrics.memory_budget(self.budget.limit());
+        self.metrics.overload_state(self.budget.step().number());
         let mut response = plain(StatusCode::OK, self.metrics.gather());
         response
             .headers_mut()
