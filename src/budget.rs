@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-pub use ladder::Step;
 use ladder::Ladder;
+pub use ladder::Step;
 
 /// Bytes that may be held for clients and children together.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub struct Budget {
     /// The number of the step the ladder stands on, for those who only want to know.
     step: AtomicU8,
     ladder: Mutex<Ladder>,
+    changes: AtomicU64,
     changed: Notify,
 }
 
@@ -31,6 +32,7 @@ impl Budget {
             used: AtomicU64::new(0),
             step: AtomicU8::new(Step::Calm.number()),
             ladder: Mutex::new(Ladder::new(limit)),
+            changes: AtomicU64::new(0),
             changed: Notify::new(),
         })
     }
@@ -59,6 +61,12 @@ impl Budget {
         if self.step() < step { 0 } else { (self.used() + 1).saturating_sub(step.left_below(self.limit)) }
     }
 
+    /// Changes of the step so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
     /// Waits for the next change of the step; one that came since the last wait counts.
     pub async fn changed(&self) {
         self.changed.notified().await;
@@ -72,6 +80,7 @@ impl Budget {
             let step = ladder.look(used, Instant::now());
             let before = self.step.swap(step.number(), Ordering::SeqCst);
             if before != step.number() {
+                self.changes.fetch_add(1, Ordering::Relaxed);
                 self.changed.notify_one();
             }
             // Whoever changed what is used after it was read here has not seen the new step, and left the look to us:

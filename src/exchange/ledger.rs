@@ -60,12 +60,9 @@ impl Ledger {
         }
     }
 
-    /// Waits until the total is exceeded or the budget changes its step; whoever owns the sessions then makes room.
-    pub async fn pressed(&self) {
-        tokio::select! {
-            () = self.exceeded.notified() => {}
-            () = self.budget.changed() => {}
-        }
+    /// Waits until the total is exceeded; whoever owns the sessions then makes room.
+    pub async fn exceeded(&self) {
+        self.exceeded.notified().await;
     }
 
     /// Bytes to give up: for the total a tenth more than need be, so that not every event after it

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tokio::time::sleep_until;
+use tracing::warn;
 
 use crate::budget::{Budget, Step};
 use crate::exchange::registry::Registry;
@@ -24,22 +24,27 @@ impl Registry {
     pub async fn relieve(&self) {
         let budget = self.ledger.budget();
         let mut steps = Steps::new(Instant::now());
+        // Until when nothing can be given anyway.
+        let mut rest: Option<Instant> = None;
         loop {
-            if budget.step() > Step::Calm || steps.are_owed(budget.step()) {
-                let _over = timeout(LOOK_AGAIN, self.ledger.pressed()).await;
-            } else {
-                self.ledger.pressed().await;
+            let look_again = budget.step() > Step::Calm || steps.are_owed(budget.step());
+            let wake = rest.or_else(|| look_again.then(|| Instant::now() + LOOK_AGAIN));
+            tokio::select! {
+                () = budget.changed() => {}
+                () = self.ledger.exceeded(), if rest.is_none() => {}
+                () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
             }
             let step = budget.look();
             steps.tell(step, budget, self.len());
+            if rest.is_some_and(|rest| Instant::now() < rest) {
+                continue;
+            }
             self.evict_replay();
             if step == Step::Streams {
                 self.cut_stalled();
                 self.evict_replay();
             }
-            if self.ledger.excess() > 0 {
-                sleep(NOTHING_TO_GIVE).await;
-            }
+            rest = (self.ledger.excess() > 0).then(|| Instant::now() + NOTHING_TO_GIVE);
         }
     }
 
@@ -86,17 +91,15 @@ const BETWEEN: Duration = Duration::from_secs(5);
 /// Tells of the ladder's steps in the log, without flooding it when the budget is used up and freed in quick turns.
 struct Steps {
     told: Step,
-    /// What it was at the last look.
-    seen: Step,
-    /// Changes since the last line, beyond the one that a line tells.
-    untold: u32,
+    /// Changes there had been at the last line.
+    changes: u64,
     /// When every line so far will have had its pause.
     paid: Instant,
 }
 
 impl Steps {
     fn new(now: Instant) -> Steps {
-        Steps { told: Step::Calm, seen: Step::Calm, untold: 0, paid: now }
+        Steps { told: Step::Calm, changes: 0, paid: now }
     }
 
     /// Whether a line is still to come for this step.
@@ -104,32 +107,33 @@ impl Steps {
         step != self.told
     }
 
-    /// Whether to tell of `step` now; then from which one, and how many changes lie between.
-    fn turn(&mut self, step: Step, now: Instant) -> Option<(Step, u32)> {
-        if step != self.seen {
-            (self.seen, self.untold) = (step, self.untold.saturating_add(1));
-        }
+    /// Whether to tell of `step` now, the last of so many `changes`; then from which one, and how many changes lie
+    /// between.
+    fn turn(&mut self, step: Step, changes: u64, now: Instant) -> Option<(Step, u64)> {
         if !self.are_owed(step) || self.paid > now + BETWEEN * (AT_ONCE - 1) {
             return None;
         }
         self.paid = self.paid.max(now) + BETWEEN;
         let before = std::mem::replace(&mut self.told, step);
-        Some((before, std::mem::take(&mut self.untold).saturating_sub(1)))
+        let since = changes.saturating_sub(std::mem::replace(&mut self.changes, changes));
+        Some((before, since.saturating_sub(1)))
     }
 
     fn tell(&mut self, step: Step, budget: &Budget, sessions: usize) {
-        let Some((before, between)) = self.turn(step, Instant::now()) else { return };
+        let Some((before, between)) = self.turn(step, budget.changes(), Instant::now()) else { return };
         let (from, to, used, limit) = (before.number(), step.number(), budget.used(), budget.limit());
-        // The level is part of where a line is logged.
-        macro_rules! line {
-            ($level:ident) => {
-                $level!(
-                    event = "overload", reason = "memory", key = "limits.memory", from, to, used, budget = limit,
-                    between, sessions, action = step.says(),
-                )
-            };
-        }
-        if step > before { line!(warn) } else { line!(info) }
+        warn!(
+            event = "overload",
+            reason = "memory",
+            key = "limits.memory",
+            from,
+            to,
+            used,
+            budget = limit,
+            between,
+            sessions,
+            action = step.says(),
+        );
     }
 }
 
@@ -143,27 +147,27 @@ mod tests {
     fn every_step_is_told_once() {
         let now = Instant::now();
         let mut steps = Steps::new(now);
-        for (before, step) in Step::ALL.into_iter().zip(Step::ALL.into_iter().skip(1)) {
-            assert_eq!(steps.turn(step, now), Some((before, 0)));
-            assert_eq!(steps.turn(step, now), None);
+        for (at, (before, step)) in (1..).zip(Step::ALL.into_iter().zip(Step::ALL.into_iter().skip(1))) {
+            assert_eq!(steps.turn(step, at, now), Some((before, 0)));
+            assert_eq!(steps.turn(step, at, now), None);
         }
-        assert_eq!(steps.turn(Step::Calm, now), Some((Step::Streams, 0)));
+        assert_eq!(steps.turn(Step::Calm, 8, now), Some((Step::Streams, 3)), "three went by too fast");
     }
 
     #[test]
     fn flapping_does_not_flood_the_log() {
         let start = Instant::now();
         let mut steps = Steps::new(start);
-        let (mut lines, mut changes) = (0, 0);
+        let (mut lines, mut told) = (0, 0);
         for look in 0..1000_u32 {
             let step = if look % 2 == 0 { Step::Replay } else { Step::Calm };
-            if let Some((_, between)) = steps.turn(step, start + BETWEEN * look / 100) {
-                (lines, changes) = (lines + 1, changes + 1 + between);
+            if let Some((_, between)) = steps.turn(step, u64::from(look) + 1, start + BETWEEN * look / 100) {
+                (lines, told) = (lines + 1, told + 1 + between);
             }
         }
         assert!((AT_ONCE..=AT_ONCE + 10).contains(&lines), "{lines}");
         let end = start + BETWEEN * 20;
-        assert_eq!(steps.turn(Step::Sessions, end).map(|(_, between)| changes + 1 + between), Some(1001));
+        assert_eq!(steps.turn(Step::Sessions, 1001, end).map(|(_, between)| told + 1 + between), Some(1001));
         assert!(!steps.are_owed(Step::Sessions) && steps.are_owed(Step::Calm), "the last one is told in the end");
     }
 }

@@ -74,6 +74,7 @@ mod metrics;
 mod negotiation;
 mod operation;
 mod origin;
+mod overload;
 mod payload;
 mod pipes;
 mod pool;
