@@ -42,12 +42,17 @@ pub struct Session {
 impl Gateway {
     /// Starts one with a configuration of its own and waits until it has seen its server well.
     pub fn start() -> io::Result<Gateway> {
+        Gateway::start_with("")
+    }
+
+    /// As [`Gateway::start`], with further keys of `[limits]`.
+    pub fn start_with(limits: &str) -> io::Result<Gateway> {
         let directory = std::env::temp_dir().join(format!("gangway-bench-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
         let text = format!(
             "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
-             [limits]\nconnections_per_address = 1024\n\
+             [limits]\nconnections_per_address = 1024\n{limits}\n\
              [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\npool.max_size = 512\n",
             crate::GANGWAY
         );
@@ -99,6 +104,11 @@ impl Gateway {
     /// Ends a session.
     pub fn close(&self, stream: &TcpStream, id: &str) -> io::Result<()> {
         exchange(stream, &delete(self.address, PATH, id)).map(drop)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> io::Result<String> {
+        fs::read_to_string(self.directory.join("log"))
     }
 
     /// Waits until the one spare is all there is beside the gateway.
