@@ -1,29 +1,46 @@
 //! The one memory budget: request bodies, queues to children, send windows and replay all draw on it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod ladder;
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Notify;
+
+use ladder::Ladder;
+pub use ladder::Step;
 
 /// Bytes that may be held for clients and children together.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
-    scarce: Notify,
+    /// The number of the step the ladder stands on, for those who only want to know.
+    step: AtomicU8,
+    ladder: Mutex<Ladder>,
+    changes: AtomicU64,
+    changed: Notify,
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Arc<Budget> {
-        Arc::new(Budget { limit, used: AtomicU64::new(0), scarce: Notify::new() })
+        Arc::new(Budget {
+            limit,
+            used: AtomicU64::new(0),
+            step: AtomicU8::new(Step::Calm.number()),
+            ladder: Mutex::new(Ladder::new(limit)),
+            changes: AtomicU64::new(0),
+            changed: Notify::new(),
+        })
     }
 
     /// Bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.used.load(Ordering::SeqCst)
     }
 
     /// Bytes there are.
@@ -32,55 +49,97 @@ impl Budget {
         self.limit
     }
 
-    /// Bytes above the mark of seven eighths, from which on whatever is kept for convenience must
-    /// give way, so that work is refused only for what cannot.
+    /// What is being done about how full it is.
     #[must_use]
-    pub fn shortage(&self) -> u64 {
-        self.used().saturating_sub(self.mark())
+    pub fn step(&self) -> Step {
+        Step::numbered(self.step.load(Ordering::SeqCst))
     }
 
-    /// Waits until something is taken while there is a shortage.
-    pub async fn scarce(&self) {
-        self.scarce.notified().await;
+    /// Bytes that must be given back for the step of the ladder to be left; none where all is calm.
+    #[must_use]
+    pub fn shortage(&self, step: Step) -> u64 {
+        if self.step() < step { 0 } else { (self.used() + 1).saturating_sub(step.left_below(self.limit)) }
     }
 
-    fn mark(&self) -> u64 {
-        self.limit - self.limit / 8
+    /// Changes of the step so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
-    fn took(&self, used: u64) {
-        if used > self.mark() {
-            self.scarce.notify_one();
+    /// Waits for the next change of the step; one that came since the last wait counts.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Looks at the ladder, which time may have moved on.
+    pub fn look(&self) -> Step {
+        let mut ladder = self.ladder.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let used = self.used();
+            let step = ladder.look(used, Instant::now());
+            let before = self.step.swap(step.number(), Ordering::SeqCst);
+            if before != step.number() {
+                self.changes.fetch_add(1, Ordering::Relaxed);
+                self.changed.notify_one();
+            }
+            // Whoever changed what is used after it was read here has not seen the new step, and left the look to us:
+            // its change and our store are in one order, so that one of the two sees the other.
+            if self.used() == used {
+                return step;
+            }
         }
+    }
+
+    /// Every change of what is used ends here.
+    fn note(&self, used: u64) {
+        if !self.step().holds(self.limit, used) {
+            self.look();
+        }
+    }
+
+    fn add(&self, bytes: u64) {
+        let before = self.used.fetch_add(bytes, Ordering::SeqCst);
+        self.note(before.saturating_add(bytes));
+    }
+
+    fn subtract(&self, bytes: u64) {
+        let before = self.used.fetch_sub(bytes, Ordering::SeqCst);
+        self.note(before.saturating_sub(bytes));
     }
 
     /// Takes `bytes` if there is room.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
-        let mut reserved = Reserved { budget: Arc::clone(self), bytes: 0 };
+        let mut reserved = self.reserve_nothing();
         reserved.grow(bytes).then_some(reserved)
     }
 
+    /// A part that is empty yet.
+    #[must_use]
+    pub fn reserve_nothing(self: &Arc<Self>) -> Reserved {
+        Reserved { budget: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Adds only what fits, so that what is refused moves the ladder nowhere.
     fn take(&self, bytes: u64) -> bool {
-        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        self.took(before.saturating_add(bytes));
-        if before.saturating_add(bytes) <= self.limit {
-            return true;
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        let taken = self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits);
+        if let Ok(before) = taken {
+            self.note(before + bytes);
         }
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-        false
+        taken.is_ok()
     }
 
     /// Takes `bytes` whether there is room or not: for what must not be lost. New work is refused
     /// until what was overdrawn is back.
     pub fn overdraw(&self, bytes: usize) {
-        let before = self.used.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.took(before.saturating_add(bytes as u64));
+        self.add(bytes as u64);
     }
 
     /// Gives back what [`Budget::overdraw`] took.
     pub fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.subtract(bytes as u64);
     }
 }
 
@@ -101,11 +160,17 @@ impl Reserved {
         }
         taken
     }
+
+    /// Takes `bytes` more whether there is room or not: for what must not be lost.
+    pub fn overdraw(&mut self, bytes: usize) {
+        self.budget.add(bytes as u64);
+        self.bytes += bytes as u64;
+    }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.subtract(self.bytes);
     }
 }
 
@@ -141,7 +206,7 @@ pub fn return_free_memory() {
 
 #[cfg(test)]
 mod tests {
-    use super::Budget;
+    use super::{Budget, Step};
 
     #[test]
     fn holds_its_limit_and_gives_back() {
@@ -157,5 +222,43 @@ mod tests {
         budget.give_back(150);
         assert!(budget.reserve(100).is_some());
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn the_step_follows_what_is_used() {
+        let budget = Budget::new(1000);
+        let mut held = budget.reserve(799).expect("room");
+        assert_eq!((budget.step(), budget.shortage(Step::Replay)), (Step::Calm, 0));
+        assert!(held.grow(100));
+        assert_eq!((budget.step(), budget.shortage(Step::Replay)), (Step::Replay, 150));
+        assert_eq!(budget.shortage(Step::Streams), 0);
+        assert!(!held.grow(200), "what is refused");
+        assert_eq!(budget.step(), Step::Replay, "moves nothing");
+        held.overdraw(201);
+        assert_eq!((budget.used(), budget.step()), (1100, Step::Streams));
+        assert_eq!(budget.shortage(Step::Streams), 201);
+        budget.overdraw(10);
+        budget.give_back(10);
+        drop(held);
+        assert_eq!((budget.used(), budget.step()), (0, Step::Calm));
+    }
+
+    /// However changes interleave, the step is that of the last one.
+    #[test]
+    fn no_change_is_missed() {
+        let budget = Budget::new(1000);
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..50 {
+                            budget.overdraw(260);
+                            budget.give_back(260);
+                        }
+                    });
+                }
+            });
+            assert_eq!((budget.used(), budget.step()), (0, Step::Calm));
+        }
     }
 }

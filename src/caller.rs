@@ -36,6 +36,9 @@ pub trait Fate: Send + Sync {
     /// Whether it was cut because its client stopped reading. Set before the answers under way are
     /// dropped.
     fn is_stalled(&self) -> bool;
+
+    /// Cuts it now because its client stopped reading, as the clock would have later.
+    fn cut(&self);
 }
 
 /// How a request reached us.

@@ -42,21 +42,26 @@ pub struct Session {
 impl Gateway {
     /// Starts one with a configuration of its own and waits until it has seen its server well.
     pub fn start() -> io::Result<Gateway> {
-        Gateway::start_with("session", "")
+        Gateway::start_in("session", "", "")
     }
 
     /// The same, its sessions on four children.
     pub fn start_shared() -> io::Result<Gateway> {
-        Gateway::start_with("shared", "pool.min_idle = 4\npool.max_sessions_per_child = 1000000\n")
+        Gateway::start_in("shared", "pool.min_idle = 4\npool.max_sessions_per_child = 1000000\n", "")
     }
 
-    fn start_with(mode: &str, keys: &str) -> io::Result<Gateway> {
+    /// As [`Gateway::start`], with further keys of `[limits]`.
+    pub fn start_with(limits: &str) -> io::Result<Gateway> {
+        Gateway::start_in("session", "", limits)
+    }
+
+    fn start_in(mode: &str, keys: &str, limits: &str) -> io::Result<Gateway> {
         let directory = std::env::temp_dir().join(format!("gangway-bench-{}-{mode}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
         let text = format!(
             "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
-             [limits]\nconnections_per_address = 1024\n[sessions]\nmax = 1000000\n\
+             [limits]\nconnections_per_address = 1024\n{limits}\n[sessions]\nmax = 1000000\n\
              [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
             crate::GANGWAY
         );
@@ -113,6 +118,11 @@ impl Gateway {
     /// Ends a session.
     pub fn close(&self, stream: &TcpStream, id: &str) -> io::Result<()> {
         exchange(stream, &delete(self.address, PATH, id)).map(drop)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> io::Result<String> {
+        fs::read_to_string(self.directory.join("log"))
     }
 
     /// Waits until the one spare is all there is beside the gateway.

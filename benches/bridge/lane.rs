@@ -44,11 +44,23 @@ impl Sample {
         self.answers as f64 / self.elapsed.as_secs_f64()
     }
 
+    /// Takes in what another run gave.
+    pub fn add(&mut self, other: Sample) {
+        self.answers += other.answers;
+        self.elapsed += other.elapsed;
+        self.latencies.extend(other.latencies);
+    }
+
     /// The median time from a request to its answer, in microseconds.
     pub fn p50(&mut self) -> f64 {
-        let middle = self.latencies.len() / 2;
-        let (_, median, _) = self.latencies.select_nth_unstable(middle);
-        median.as_secs_f64() * 1e6
+        self.percentile(50)
+    }
+
+    /// The time within which so many in a hundred answers came, in microseconds.
+    pub fn percentile(&mut self, percent: usize) -> f64 {
+        let place = self.latencies.len() * percent / 100;
+        let (_, latency, _) = self.latencies.select_nth_unstable(place);
+        latency.as_secs_f64() * 1e6
     }
 }
 
@@ -95,7 +107,7 @@ impl Lane {
 /// When a server closes, or answers anything but success.
 pub fn pump(lanes: &mut [Lane], length: Duration) -> io::Result<Sample> {
     let began = Instant::now();
-    let mut pump = Pump { end: began + length, answers: 0, latencies: Vec::with_capacity(1 << 16) };
+    let mut pump = Pump { end: began + length, answers: 0, latencies: Vec::new() };
     for lane in lanes.iter_mut() {
         lane.send(lane.depth, Instant::now())?;
     }

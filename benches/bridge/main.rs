@@ -23,10 +23,12 @@ mod bridge;
 #[cfg(target_os = "linux")]
 mod cpu;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "shared with the slow reader's bench")]
 mod gateway;
 #[cfg(target_os = "linux")]
 mod http;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "shared with the slow reader's bench")]
 mod lane;
 #[cfg(target_os = "linux")]
 mod native;

@@ -84,6 +84,12 @@ impl Asks {
         self.open.is_empty()
     }
 
+    /// How many are open.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// Adds one, and stops the clocks of the calls that `is_held` says it may be for. A call that
     /// begins later is none of them.
     ///

@@ -18,7 +18,7 @@ pub enum Cause {
     Full,
     /// Too much is in flight.
     Busy,
-    /// The memory budget is spent.
+    /// Memory is short.
     Memory,
     /// The gateway is draining.
     Draining {

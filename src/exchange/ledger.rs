@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Step};
 use crate::telemetry::Metrics;
 
 /// Bytes and events of every stream log.
@@ -60,13 +60,9 @@ impl Ledger {
         }
     }
 
-    /// Waits until the total is exceeded or memory gets short; whoever owns the sessions then evicts
-    /// from the largest log.
-    pub async fn pressed(&self) {
-        tokio::select! {
-            () = self.exceeded.notified() => {}
-            () = self.budget.scarce() => {}
-        }
+    /// Waits until the total is exceeded; whoever owns the sessions then makes room.
+    pub async fn exceeded(&self) {
+        self.exceeded.notified().await;
     }
 
     /// Bytes to give up: for the total a tenth more than need be, so that not every event after it
@@ -74,14 +70,20 @@ impl Ledger {
     #[must_use]
     pub fn excess(&self) -> usize {
         let replay = self.replay.load(Ordering::Relaxed);
-        let short = usize::try_from(self.budget.shortage()).unwrap_or(usize::MAX);
+        let short = usize::try_from(self.budget.shortage(Step::Replay)).unwrap_or(usize::MAX);
         replay.saturating_sub(self.total - self.total / 10).max(short.min(replay))
     }
 
-    /// Whether the budget is spent, so that work is being refused.
+    /// Whether memory is so short that little may be kept for resumes.
     #[must_use]
-    pub fn is_spent(&self) -> bool {
-        self.budget.used() >= self.budget.limit()
+    pub fn is_short(&self) -> bool {
+        self.budget.step() >= Step::Replay
+    }
+
+    /// The memory budget.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The numbers evictions are counted in.

@@ -1,6 +1,7 @@
 //! Who takes part in conversations with children: sessions, their calls and their streams.
 
 pub mod account;
+pub mod answer_leave;
 mod ask;
 mod call;
 pub mod capacity;
@@ -18,6 +19,7 @@ pub mod ledger;
 mod link;
 pub mod post;
 pub mod registry;
+mod relief;
 mod route;
 pub mod session;
 mod shared_calls;

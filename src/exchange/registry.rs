@@ -2,22 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dashmap::DashMap;
-use tokio::time::sleep;
-use tracing::warn;
 use uuid::Uuid;
 
 use crate::caller::Principal;
 use crate::config;
 use crate::exchange::ledger::Ledger;
 use crate::exchange::session::Session;
-use crate::exchange::stream::Stream;
 use crate::telemetry::label::{SessionEnd, StreamCut};
-
-/// Pause before logs that had nothing more to give are looked at again.
-const NOTHING_TO_GIVE: Duration = Duration::from_millis(50);
 
 /// Why no further session may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +31,7 @@ struct Entry {
 pub struct Registry {
     node: Arc<str>,
     limits: config::Sessions,
-    ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<Ledger>,
     sessions: DashMap<Arc<str>, Entry>,
     count: Arc<AtomicUsize>,
     /// Sessions that ended, since the start.
@@ -185,7 +179,7 @@ impl Registry {
         }
     }
 
-    fn all(&self) -> Vec<Arc<Session>> {
+    pub(super) fn all(&self) -> Vec<Arc<Session>> {
         self.sessions.iter().map(|entry| Arc::clone(&entry.session)).collect()
     }
 
@@ -221,42 +215,5 @@ impl Registry {
     #[must_use]
     pub fn calls_in_flight(&self) -> usize {
         self.all().iter().map(|session| session.calls_in_flight()).sum()
-    }
-
-    /// Makes room whenever all logs together hold too much: the one that holds most gives first.
-    /// Says once when that was not enough.
-    pub async fn relieve(&self) {
-        let mut told = false;
-        loop {
-            self.ledger.pressed().await;
-            self.evict_replay();
-            let spent = self.ledger.is_spent();
-            if spent && !told {
-                warn!(event = "overload", reason = "memory", key = "limits.memory", sessions = self.len());
-            }
-            told = spent;
-            if self.ledger.excess() > 0 {
-                // What is left must be kept, and every look at it costs a walk over all sessions.
-                sleep(NOTHING_TO_GIVE).await;
-            }
-        }
-    }
-
-    fn evict_replay(&self) {
-        let mut streams: Vec<(usize, Arc<Stream>)> = self
-            .all()
-            .iter()
-            .flat_map(|session| session.streams())
-            .map(|stream| (stream.replay_bytes(), stream))
-            .filter(|(bytes, _)| *bytes > 0)
-            .collect();
-        streams.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (bytes, stream) in streams {
-            let excess = self.ledger.excess();
-            if excess == 0 {
-                break;
-            }
-            stream.evict(excess.min(bytes));
-        }
     }
 }

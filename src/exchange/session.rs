@@ -3,6 +3,7 @@
 //! Lock order: a POST's, then the session's, then a stream's. Nothing here calls into the
 //! conversation or a POST while holding `state`.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,8 @@ pub struct Session {
     pub(super) quiet: Mutex<Option<Quiet>>,
     confirmed: watch::Sender<bool>,
     pub(super) opened: Instant,
+    /// Bodies that are being read past the budget.
+    pub(super) answer_leaves: AtomicUsize,
     pub(super) state: Mutex<State>,
 }
 
@@ -150,6 +153,7 @@ impl Session {
             quiet: Mutex::default(),
             confirmed: watch::Sender::new(false),
             opened: now,
+            answer_leaves: AtomicUsize::new(0),
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 revision: None,

@@ -1,5 +1,6 @@
 //! One SSE stream of a session: its log, and the one reader that may be attached to it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tracing::info;
 
+use crate::caller::Fate;
 use crate::exchange::congestion::Congestion;
 use crate::exchange::late_progress::LateProgress;
 use crate::exchange::ledger::{Holding, Ledger};
@@ -46,6 +48,8 @@ struct State {
 #[derive(Default)]
 struct Slot {
     waker: Option<Waker>,
+    /// Its connection, where it can be cut.
+    fate: Option<Arc<dyn Fate>>,
 }
 
 /// A stream. The log outlives its readers.
@@ -54,6 +58,9 @@ pub struct Stream {
     nonce: Nonce,
     terms: StreamTerms,
     congestion: Arc<Congestion>,
+    made: Instant,
+    /// When its reader last took something, in milliseconds since it was made.
+    taken: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -86,6 +93,12 @@ const OWN_BYTES: usize = size_of::<Stream>();
 /// Runs and events above this are not copied to join them.
 const COPY_BELOW: usize = 16 * 1024;
 
+/// While memory is short a log keeps this part of its bounds for a resume.
+const SHRUNK: usize = 16;
+
+/// A reader that took nothing for so long has stalled, however little waits for it.
+const STALLED: Duration = Duration::from_secs(1);
+
 impl Stream {
     /// An empty stream.
     #[must_use]
@@ -97,6 +110,8 @@ impl Stream {
             nonce,
             terms,
             congestion,
+            made: Instant::now(),
+            taken: AtomicU64::new(0),
             state: Mutex::new(State {
                 log: StreamLog::new(nonce, framing),
                 reader: None,
@@ -189,6 +204,11 @@ impl Stream {
         });
     }
 
+    fn note_taken(&self, now: Instant) {
+        let age = u64::try_from(now.saturating_duration_since(self.made).as_millis()).unwrap_or(u64::MAX);
+        self.taken.store(age, Ordering::Relaxed);
+    }
+
     fn change(&self, apply: impl FnOnce(&mut State)) {
         let mut state = self.state();
         apply(&mut state);
@@ -209,6 +229,11 @@ impl Stream {
         let trimmed = state.log.trim(&self.terms.bounds, live);
         self.report_evicted(Eviction::Events, trimmed.by_events);
         self.report_evicted(Eviction::Bytes, trimmed.by_bytes);
+        if self.terms.ledger.is_short() {
+            let Bounds { events, bytes, window } = self.terms.bounds;
+            let small = Bounds { events: events / SHRUNK, bytes: bytes / SHRUNK, window };
+            self.report_evicted(Eviction::Total, state.log.shrink(&small, live));
+        }
         let full = live && !self.congestion.is_shared() && state.log.is_full(&self.terms.bounds);
         if full != state.full {
             state.full = full;
@@ -276,6 +301,37 @@ impl Stream {
         bytes
     }
 
+    /// Since when its reader has stalled, if it has: its window is full, or it took nothing of what waits for a while.
+    #[must_use]
+    pub fn stalled_since(&self, now: Instant) -> Option<Instant> {
+        let state = self.state();
+        // A reader of HTTP+SSE could not come back.
+        let can_return = state.reader.as_ref().is_some_and(|slot| slot.fate.is_some()) && self.kind != StreamKind::Sse;
+        let taken = self.made + Duration::from_millis(self.taken.load(Ordering::Relaxed));
+        let stalled = state.full || (state.log.has_unwritten() && now.saturating_duration_since(taken) >= STALLED);
+        (can_return && stalled).then_some(taken)
+    }
+
+    /// Cuts its reader's connection, if that frees anything. What nobody waits for gives way then as in every stream
+    /// that is not read; the rest stays for a resume. Tells whether the reader is gone.
+    pub fn cut_reader(&self) -> bool {
+        let mut cut = None;
+        self.change(|state| {
+            if state.log.expendable_bytes() == 0 {
+                return;
+            }
+            let Some(fate) = state.reader.as_ref().and_then(|slot| slot.fate.clone()) else { return };
+            // Before the reader can find out that it is none any more: its end must tell why.
+            fate.cut();
+            state.epoch += 1;
+            cut = state.reader.take();
+        });
+        if let Some(waker) = cut.as_mut().and_then(|slot| slot.waker.take()) {
+            waker.wake();
+        }
+        cut.is_some()
+    }
+
     /// Whether the stream ended longer ago than it is kept.
     #[must_use]
     pub fn is_expired(&self, now: Instant) -> bool {
@@ -307,6 +363,7 @@ impl Stream {
         state.epoch += 1;
         let epoch = state.epoch;
         let before = state.reader.replace(Slot::default());
+        self.note_taken(Instant::now());
         self.settle(&mut state);
         drop(state);
         if let Some(waker) = before.and_then(|slot| slot.waker) {
@@ -380,6 +437,21 @@ impl Reader {
             self.stream.settle(&mut state);
         }
         look
+    }
+
+    /// Makes `fate` what is cut when this reader stalls while memory is short.
+    pub fn is_on(&self, fate: &Arc<dyn Fate>) {
+        let mut state = self.stream.state();
+        if state.epoch == self.epoch
+            && let Some(slot) = state.reader.as_mut()
+        {
+            slot.fate = Some(Arc::clone(fate));
+        }
+    }
+
+    /// Notes that the connection takes something now of what it was handed.
+    pub fn note_taken(&self, now: Instant) {
+        self.stream.note_taken(now);
     }
 
     /// Events handed out so far.

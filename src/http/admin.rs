@@ -110,6 +110,7 @@ impl AdminDoor {
         let _measured = spawn_blocking(move || metrics.measure_children(Instant::now())).await;
         self.metrics.memory_used(self.budget.used());
         self.metrics.memory_budget(self.budget.limit());
+        self.metrics.overload_state(self.budget.step().number());
         let mut response = plain(StatusCode::OK, self.metrics.gather());
         response
             .headers_mut()

@@ -62,6 +62,7 @@ impl EventStream {
         fate: Arc<dyn Fate>,
         tied: Option<Tied>,
     ) -> EventStream {
+        reader.is_on(&fate);
         let now = Instant::now();
         let timer = Box::pin(sleep_until(now + config.comment_every));
         let mut stream = EventStream {
@@ -93,6 +94,7 @@ impl EventStream {
         if let Some(bytes) = self.ready.pop_front() {
             self.begun = true;
             self.timing.last_sent = Instant::now();
+            self.reader.note_taken(self.timing.last_sent.into_std());
             return Poll::Ready(Some(bytes));
         }
         if self.over { Poll::Ready(None) } else { self.poll_timer(context) }
@@ -110,7 +112,7 @@ impl EventStream {
                 self.ready.push_back(std::mem::replace(&mut piece, rest));
             }
         }
-        if look == Look::TakenOver {
+        if look == Look::TakenOver && !self.fate.is_stalled() {
             self.reader.cut(StreamCut::Takeover);
         }
         self.over = look != Look::More;

@@ -191,7 +191,8 @@ impl<'a> LegacySse<'a> {
         }
         check_json_body(request.headers()).map_err(bare)?;
         let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
-        let read = read(request.into_body(), &self.streamable.door.bounds).await.map_err(bare)?;
+        let leave = || channel.session()?.leave_to_answer();
+        let read = read(request.into_body(), &self.streamable.door.bounds, leave).await.map_err(bare)?;
         match Message::parse(read.bytes.clone(), Author::Client) {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
 use crate::budget::{Budget, Reserved};
+use crate::exchange::answer_leave::AnswerLeave;
 use crate::http::refusal::Refused;
 
 /// Bytes a second a body must bring on average, once its first pause is used up: else a byte now and
@@ -39,21 +40,27 @@ pub struct Read {
     /// Its bytes.
     pub bytes: Bytes,
     /// Given back with the message.
-    _reserved: Option<Reserved>,
+    _reserved: Reserved,
+    _leave: Option<AnswerLeave>,
 }
 
 /// Reads a body. A length that is too large is refused before a byte is read; a body in one piece
-/// is not copied.
+/// is not copied. `leave` is asked for where the budget has no room for it.
 ///
 /// # Errors
 /// Too large, too slow, no memory, or the client went away.
-pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> {
+pub async fn read(
+    mut body: Incoming,
+    bounds: &Bounds,
+    leave: impl Fn() -> Option<AnswerLeave>,
+) -> Result<Read, Refused> {
     let announced = body.size_hint().exact();
     if announced.is_some_and(|length| length > bounds.bytes as u64) {
         return Err(Refused::TooLarge);
     }
     // What was only announced takes up nothing: else idle connections could use up the budget.
-    let mut reserved = bounds.budget.reserve(0);
+    let mut reserved = bounds.budget.reserve_nothing();
+    let mut held = None;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let began = Instant::now();
@@ -73,9 +80,12 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
         if length > bounds.bytes {
             return Err(Refused::TooLarge);
         }
-        let grown = reserved.as_mut().is_some_and(|reserved| reserved.grow(data.len()));
-        if !grown && length > ALWAYS_READ {
-            return Err(Refused::Memory);
+        if !reserved.grow(data.len()) && length > ALWAYS_READ {
+            held = held.or_else(&leave);
+            if held.is_none() {
+                return Err(Refused::Memory);
+            }
+            reserved.overdraw(data.len());
         }
         if first.is_empty() && rest.is_empty() {
             first = data;
@@ -88,5 +98,5 @@ pub async fn read(mut body: Incoming, bounds: &Bounds) -> Result<Read, Refused> 
         }
         rest.extend_from_slice(&data);
     }
-    Ok(Read { bytes: if rest.is_empty() { first } else { rest.freeze() }, _reserved: reserved })
+    Ok(Read { bytes: if rest.is_empty() { first } else { rest.freeze() }, _reserved: reserved, _leave: held })
 }

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use crate::auth::Admitted as Caller;
+use crate::budget::Step;
 use crate::caller::{Fate, Peer};
 use crate::exchange::Cause;
 use crate::exchange::account::Account;
@@ -62,7 +63,8 @@ impl Streamable<'_> {
         check_json_body(request.headers()).map_err(bare)?;
         let form = form_of(request.headers()).map_err(bare)?;
         let (Parts { headers, .. }, body) = request.into_parts();
-        let body = read(body, &self.door.bounds).await.map_err(bare)?;
+        let leave = || self.session(&headers).ok()?.leave_to_answer();
+        let body = read(body, &self.door.bounds, leave).await.map_err(bare)?;
         match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
@@ -164,12 +166,11 @@ impl Streamable<'_> {
     /// Sends one request on its way, or answers it in its place.
     pub(super) fn submit(&self, session: &Arc<Session>, message: &Message, post: &Arc<Post>) {
         let account = |permit| Account::new(message, self.peer, self.arrived, permit);
-        let budget = &self.door.bounds.budget;
         let refused = if message.has_bad_token() {
             Cause::BadToken
         } else if self.server.is_draining() {
             Cause::Draining { sent: false }
-        } else if budget.used() >= budget.limit() {
+        } else if self.door.bounds.budget.step() >= Step::Calls {
             Cause::Memory
         } else {
             match self.permit() {

@@ -82,6 +82,17 @@ struct Event {
     place: Place,
 }
 
+impl Event {
+    /// Whether nobody waits for it.
+    fn is_expendable(&self) -> bool {
+        match &self.kind {
+            EventKind::Response => false,
+            EventKind::Request(receipt) => receipt.passage() != Passage::Waiting,
+            EventKind::Notification | EventKind::Progress(_) | EventKind::Log => true,
+        }
+    }
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
         if let EventKind::Request(receipt) = &self.kind {
@@ -411,6 +422,21 @@ impl StreamLog {
     /// Drops what exceeds the bounds, oldest first; `read_by_someone` says that a live reader
     /// still wants what is unwritten.
     pub fn trim(&mut self, bounds: &Bounds, read_by_someone: bool) -> Trimmed {
+        self.keep_within(bounds, read_by_someone, |log| log.drop_oldest() || !read_by_someone && log.drop_request())
+    }
+
+    /// As [`StreamLog::trim`], but never at the cost of what somebody waits for. Gives the number of events dropped.
+    pub fn shrink(&mut self, bounds: &Bounds, read_by_someone: bool) -> usize {
+        let Trimmed { by_events, by_bytes } = self.keep_within(bounds, read_by_someone, StreamLog::drop_oldest);
+        by_events + by_bytes
+    }
+
+    fn keep_within(
+        &mut self,
+        bounds: &Bounds,
+        read_by_someone: bool,
+        mut drop_one: impl FnMut(&mut StreamLog) -> bool,
+    ) -> Trimmed {
         let mut trimmed = Trimmed::default();
         loop {
             let (events, bytes) = if read_by_someone {
@@ -420,7 +446,7 @@ impl StreamLog {
             };
             let too_many = events > bounds.events;
             let is_within = !too_many && bytes <= bounds.bytes;
-            if is_within || !(self.drop_oldest() || !read_by_someone && self.drop_request()) {
+            if is_within || !drop_one(self) {
                 return trimmed;
             }
             if too_many {
@@ -434,15 +460,15 @@ impl StreamLog {
     /// Drops the oldest event that may be: any that was written whole, else a notification or what
     /// nobody awaits any more.
     pub fn drop_oldest(&mut self) -> bool {
-        let oldest = self.events.iter().position(|event| {
-            event.position < self.written
-                || match &event.kind {
-                    EventKind::Response => false,
-                    EventKind::Request(receipt) => receipt.passage() != Passage::Waiting,
-                    EventKind::Notification | EventKind::Progress(_) | EventKind::Log => true,
-                }
-        });
+        let oldest = self.events.iter().position(|event| event.position < self.written || event.is_expendable());
         oldest.is_some_and(|at| self.remove(at))
+    }
+
+    /// Bytes a live reader has not written whole that would be expendable without it.
+    #[must_use]
+    pub fn expendable_bytes(&self) -> usize {
+        let unwritten = self.events.range(self.seek(self.written)..);
+        unwritten.filter(|event| event.is_expendable()).map(|event| event.place.len()).sum()
     }
 
     /// Drops the oldest request although somebody waits for its answer.

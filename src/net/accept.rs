@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::{Future, pending, poll_fn};
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -138,13 +138,8 @@ where
             }
         };
         self.observer.accepted(self.name);
-        let connection = Arc::new(Connection {
-            listener: self.name,
-            peer: taken.peer,
-            trusted_proxy: address.is_some_and(|address| self.caps.is_exempt(address)),
-            local_bind: taken.local_bind,
-            end: OnceLock::new(),
-        });
+        let trusted_proxy = address.is_some_and(|address| self.caps.is_exempt(address));
+        let connection = Arc::new(Connection::new(self.name, taken.peer, trusted_proxy, taken.local_bind));
         let reported = Reported { connection: Arc::clone(&connection), observer: Arc::clone(&self.observer) };
         let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
         let served = connection::serve(

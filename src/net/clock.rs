@@ -81,6 +81,11 @@ impl Signals {
         self.blocked.store(false, Ordering::Relaxed);
     }
 
+    /// Whether the kernel took nothing at the last try.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
     /// The kernel takes nothing now.
     pub(super) fn write_blocked(&self) {
         self.blocked.store(true, Ordering::Relaxed);

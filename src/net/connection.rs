@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -41,10 +41,24 @@ pub struct Connection {
     pub trusted_proxy: bool,
     /// Whether the socket it came in by is bound so that only this machine can reach it.
     pub local_bind: bool,
-    pub(super) end: OnceLock<End>,
+    end: OnceLock<End>,
+    /// Of its task, while it waits for a peer that does not read: nothing else may come to wake it.
+    blocked: Mutex<Option<Waker>>,
 }
 
 impl Connection {
+    pub(super) fn new(listener: &'static str, peer: Peer, trusted_proxy: bool, local_bind: bool) -> Connection {
+        Connection { listener, peer, trusted_proxy, local_bind, end: OnceLock::new(), blocked: Mutex::default() }
+    }
+
+    /// Has its task woken when it is cut from outside. Its end must be asked for after this.
+    pub(super) fn wake_when_cut(&self, waker: &Waker) {
+        let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !blocked.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *blocked = Some(waker.clone());
+        }
+    }
+
     /// Why the connection ended. A cut by a clock is set before the answers under way are dropped,
     /// so that their own end can tell a stalled reader from one that left; `None` while it lives,
     /// and to an answer whose client left.
@@ -57,6 +71,14 @@ impl Connection {
 impl Fate for Connection {
     fn is_stalled(&self) -> bool {
         self.end() == Some(End::Stalled)
+    }
+
+    fn cut(&self) {
+        let first = self.end.set(End::Stalled).is_ok();
+        let waker = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker.filter(|_| first) {
+            waker.wake();
+        }
     }
 }
 
@@ -109,8 +131,8 @@ pub(super) async fn serve<S, F, B>(
         async move { Ok::<_, Infallible>(answer.await.map(|body| Watched { body, _stage: stage })) }
     });
     let http = pin!(builder.serve_connection(wire, answer));
-    let end = drive(http, &signals, clock, phase).await;
-    // Before hyper and the answers inside it go away.
+    let end = drive(http, &signals, clock, phase, &connection).await;
+    // Before hyper and the answers inside it go away; a cut from outside has set it already.
     let _ = connection.end.set(end);
 }
 

@@ -9,6 +9,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::accept::Phase;
 use super::clock::{Clock, Signals, Stage, Verdict};
+use super::connection::Connection;
 use super::observe::End;
 use super::self_wake::SelfWake;
 
@@ -24,11 +25,15 @@ pub(super) async fn drive(
     signals: &Signals,
     mut clock: Clock,
     phase: watch::Receiver<Phase>,
+    connection: &Connection,
 ) -> End {
     let own = SelfWake::new();
     let mut timer = pin!(sleep_until(Instant::now()));
     let mut drain = pin!(Drain::watch(phase));
     poll_fn(|cx| {
+        if let Some(cut) = connection.end() {
+            return Poll::Ready(cut);
+        }
         if drain.as_mut().poll_started(cx) {
             http.as_mut().retire();
         }
@@ -39,6 +44,12 @@ pub(super) async fn drive(
                     Ok(()) => End::Closed,
                     Err(error) => end_of(&error, signals),
                 });
+            }
+            if signals.is_blocked() {
+                connection.wake_when_cut(cx.waker());
+                if let Some(cut) = connection.end() {
+                    return Poll::Ready(cut);
+                }
             }
             match clock.look(signals, now) {
                 Verdict::Cut(end) => return Poll::Ready(end),

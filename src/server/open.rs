@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Step};
 use crate::caller::Principal;
 use crate::config::{self, Mode};
 use crate::exchange::account::{Account, Accounts};
@@ -72,7 +72,7 @@ pub enum Unopened {
     Breaker(Duration),
     /// The child could not be started.
     StartFailed,
-    /// The memory budget is spent.
+    /// Memory is short.
     Memory,
     /// The gateway is draining.
     Draining,
@@ -241,7 +241,7 @@ impl Server {
         if self.draining.load(Ordering::Acquire) {
             return Err(Unopened::Draining);
         }
-        if self.budget.used() >= self.budget.limit() {
+        if self.budget.step() >= Step::Sessions {
             return Err(Unopened::Memory);
         }
         match self.config.mode {

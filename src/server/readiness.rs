@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Step};
 use crate::config::Required;
 use crate::server::open::Server;
 use crate::server::status::Health;
@@ -41,7 +41,8 @@ impl Readiness {
         if self.is_draining() {
             return Err("draining");
         }
-        if self.budget.used() >= self.budget.limit() {
+        // From here on nothing new is served; while only sessions are refused, those that live need their way here.
+        if self.budget.step() >= Step::Calls {
             return Err("memory");
         }
         let mut required = self.servers.iter().filter(|server| server.config().required == Required::Yes);

@@ -64,6 +64,7 @@ pub(super) struct Families {
     pub accept_errors_total: IntCounterVec,
     pub memory_used_bytes: IntGauge,
     pub memory_budget_bytes: IntGauge,
+    pub overload_state: IntGauge,
     pub auth_checks_total: IntCounterVec,
 }
 
@@ -114,6 +115,7 @@ impl Families {
             accept_errors_total: by.counters("accept_errors_total", "Failed accepts, by error.", &["errno"]),
             memory_used_bytes: by.gauge("memory_used_bytes", "Bytes taken from the memory budget."),
             memory_budget_bytes: by.gauge("memory_budget_bytes", "Bytes of the memory budget."),
+            overload_state: by.gauge("overload_state", "What is done about memory: 0 nothing, 1 shrinking replay, 2 refusing sessions, 3 refusing calls, 4 cutting stalled readers."),
             auth_checks_total: by.counters("auth_checks_total", "Checks of credentials, by method and result.", &["method", "result"]),
         }
     }

@@ -126,6 +126,11 @@ impl Metrics {
         set_bytes(&self.families.memory_budget_bytes, bytes);
     }
 
+    /// What is done about the memory budget: 0 nothing to 4.
+    pub fn overload_state(&self, step: u8) {
+        self.families.overload_state.set(step.into());
+    }
+
     /// Credentials were checked by the method with this configuration name.
     pub fn auth_check(&self, method: &str, result: AuthResult) {
         let method = AuthMethod::from_text(method).unwrap_or(AuthMethod::Other);

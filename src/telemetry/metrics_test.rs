@@ -84,6 +84,7 @@ fn exercise_gateway(metrics: &Metrics) {
     Eviction::ALL.iter().for_each(|reason| metrics.replay_evicted(*reason, 1));
     metrics.memory_used(1);
     metrics.memory_budget(2);
+    metrics.overload_state(4);
     AuthResult::ALL.iter().for_each(|result| metrics.auth_check("api_key", *result));
 }
 
@@ -166,6 +167,7 @@ const TABLE: &str = "
     accept_errors_total counter errno
     memory_used_bytes gauge
     memory_budget_bytes gauge
+    overload_state gauge
     auth_checks_total counter method,result
 ";
 

@@ -172,7 +172,7 @@ impl Conversation {
     /// # Errors
     /// When it was not sent; the child then got an error for it, or will never read again.
     pub fn respond(&self, id: &Id, message: &Message) -> Result<(), NotSent> {
-        let sent = self.outbound.send(Sender::Client, None, true, |line| message.write_response(id, line));
+        let sent = self.outbound.send(Sender::Answer, None, true, |line| message.write_response(id, line));
         if sent.is_err() {
             self.refuse(id, -32603, "the client's answer could not be queued");
         }

@@ -28,6 +28,9 @@ pub enum NotSent {
 pub enum Sender {
     /// A client: bounded by `queue`.
     Client,
+    /// A client that answers what the child asked: bounded by `queue`. That memory is spent does not stop it, since
+    /// it frees what waits for it.
+    Answer,
     /// The gateway itself (cancellations, answers to pings): short lines that may go past the
     /// clients' bound, yet not without end.
     Gateway,
@@ -35,6 +38,13 @@ pub enum Sender {
 
 /// How many times the clients' bound the gateway's own lines may fill.
 const OWN_SHARE: usize = 2;
+
+impl Sender {
+    /// How many times the bounds of the queue hold for its lines.
+    fn share(self) -> usize {
+        if self == Sender::Gateway { OWN_SHARE } else { 1 }
+    }
+}
 
 /// Lines that are gathered before whoever brings the next one writes them all.
 const GATHER: usize = 16;
@@ -92,9 +102,8 @@ impl Outbound {
         if state.closed {
             return Err(NotSent::Closed);
         }
-        let share = if sender == Sender::Gateway { OWN_SHARE } else { 1 };
         let (queued, waiting) = (state.backlog.lines(), state.backlog.unwritten().len());
-        if queued >= self.bounds.messages.saturating_mul(share) {
+        if queued >= self.bounds.messages.saturating_mul(sender.share()) {
             return Err(NotSent::Full);
         }
         let mut rest = state.backlog.push(call, write);
@@ -114,7 +123,7 @@ impl Outbound {
         if rest == 0 {
             return Ok(());
         }
-        if let Err(refused) = self.admit(&state.backlog, share, waiting, rest) {
+        if let Err(refused) = self.admit(&state.backlog, sender, waiting, rest) {
             state.backlog.take_newest();
             return Err(refused);
         }
@@ -130,17 +139,17 @@ impl Outbound {
     }
 
     /// Whether the newest line may wait behind the `waiting` bytes of the others.
-    fn admit(&self, backlog: &Backlog, share: usize, waiting: usize, rest: usize) -> Result<(), NotSent> {
+    fn admit(&self, backlog: &Backlog, sender: Sender, waiting: usize, rest: usize) -> Result<(), NotSent> {
         // A line of which a part is in the pipe already cannot be refused any more.
         if backlog.newest_has_begun() {
             return Ok(());
         }
-        if waiting > 0 && waiting + rest > self.bounds.bytes.saturating_mul(share) {
+        if waiting > 0 && waiting + rest > self.bounds.bytes.saturating_mul(sender.share()) {
             return Err(NotSent::Full);
         }
         // The gateway's own lines are short, and few by the bound above; losing one would leave a
         // child waiting for ever.
-        if share == 1 && self.budget.used() + rest as u64 > self.budget.limit() {
+        if sender == Sender::Client && self.budget.used() + rest as u64 > self.budget.limit() {
             return Err(NotSent::Memory);
         }
         Ok(())

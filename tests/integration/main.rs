@@ -76,6 +76,7 @@ mod metrics;
 mod negotiation;
 mod operation;
 mod origin;
+mod overload;
 mod payload;
 mod pipes;
 mod pool;
