@@ -27,7 +27,10 @@ impl Greeting {
     /// Reads the child's answer; `None` if it is no good one.
     #[must_use]
     pub fn read(answer: &Message) -> Option<Greeting> {
-        let revision = settled_revision(answer).filter(|_| answer.kind() == Kind::Result)?;
+        if answer.kind() != Kind::Result {
+            return None;
+        }
+        let revision = settled_revision(answer)?;
         let plain = without(answer, tasks_of_result, Author::Child);
         let hides_tasks = plain.is_some();
         let message = plain.unwrap_or_else(|| answer.clone().detached());

@@ -5,6 +5,7 @@ pub mod ids;
 pub mod members;
 pub mod message;
 pub mod payload;
+mod plain_run;
 pub mod receipt;
 pub mod revision;
 pub mod scan;

@@ -91,7 +91,7 @@ impl Notice {
 }
 labels! {
     /// Why a notification was dropped.
-    Dropped { NoStream = "no_stream", NoRequest = "no_request", QueueFull = "queue_full", Evicted = "evicted", Invalid = "invalid", SlowReader = "slow_reader" }
+    Dropped { NoStream = "no_stream", NoRequest = "no_request", Invalid = "invalid", SlowReader = "slow_reader" }
 }
 labels! {
     /// Who answered something nobody awaits.
