@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 /// Bytes that may be held for clients and children together.
 #[derive(Debug)]
 pub struct Budget {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
     scarce: Notify,
 }
@@ -17,7 +17,7 @@ impl Budget {
     /// A budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Arc<Budget> {
-        Arc::new(Budget { limit, used: AtomicU64::new(0), scarce: Notify::new() })
+        Arc::new(Budget { limit: AtomicU64::new(limit), used: AtomicU64::new(0), scarce: Notify::new() })
     }
 
     /// Bytes in use.
@@ -29,7 +29,13 @@ impl Budget {
     /// Bytes there are.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many there are; what is taken beyond a smaller number is not taken back.
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.took(self.used());
     }
 
     /// Bytes above the mark of seven eighths, from which on whatever is kept for convenience must
@@ -45,7 +51,8 @@ impl Budget {
     }
 
     fn mark(&self) -> u64 {
-        self.limit - self.limit / 8
+        let limit = self.limit();
+        limit - limit / 8
     }
 
     fn took(&self, used: u64) {
@@ -64,7 +71,7 @@ impl Budget {
     fn take(&self, bytes: u64) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         self.took(before.saturating_add(bytes));
-        if before.saturating_add(bytes) <= self.limit {
+        if before.saturating_add(bytes) <= self.limit() {
             return true;
         }
         self.used.fetch_sub(bytes, Ordering::Relaxed);

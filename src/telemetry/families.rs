@@ -65,6 +65,8 @@ pub(super) struct Families {
     pub memory_used_bytes: IntGauge,
     pub memory_budget_bytes: IntGauge,
     pub auth_checks_total: IntCounterVec,
+    pub config_last_reload_successful: IntGauge,
+    pub config_last_reload_success_timestamp_seconds: IntGauge,
 }
 
 impl Families {
@@ -115,6 +117,8 @@ impl Families {
             memory_used_bytes: by.gauge("memory_used_bytes", "Bytes taken from the memory budget."),
             memory_budget_bytes: by.gauge("memory_budget_bytes", "Bytes of the memory budget."),
             auth_checks_total: by.counters("auth_checks_total", "Checks of credentials, by method and result.", &["method", "result"]),
+            config_last_reload_successful: by.gauge("config_last_reload_successful", "Whether the configuration in effect is the one read last: 1, or 0 after one that was refused."),
+            config_last_reload_success_timestamp_seconds: by.gauge("config_last_reload_success_timestamp_seconds", "When the configuration in effect was read, in seconds since the Unix epoch."),
         }
     }
 }

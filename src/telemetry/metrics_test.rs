@@ -167,6 +167,8 @@ const TABLE: &str = "
     memory_used_bytes gauge
     memory_budget_bytes gauge
     auth_checks_total counter method,result
+    config_last_reload_successful gauge
+    config_last_reload_success_timestamp_seconds gauge
 ";
 
 #[test]
