@@ -80,6 +80,8 @@ mod payload;
 mod pipes;
 mod pool;
 mod progress_token;
+mod reload;
+mod reload_load;
 mod replay;
 mod resume;
 mod revocation;
