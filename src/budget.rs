@@ -14,7 +14,7 @@ pub use ladder::Step;
 /// Bytes that may be held for clients and children together.
 #[derive(Debug)]
 pub struct Budget {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
     /// The number of the step the ladder stands on, for those who only want to know.
     step: AtomicU8,
@@ -28,7 +28,7 @@ impl Budget {
     #[must_use]
     pub fn new(limit: u64) -> Arc<Budget> {
         Arc::new(Budget {
-            limit,
+            limit: AtomicU64::new(limit),
             used: AtomicU64::new(0),
             step: AtomicU8::new(Step::Calm.number()),
             ladder: Mutex::new(Ladder::new(limit)),
@@ -46,7 +46,14 @@ impl Budget {
     /// Bytes there are.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many there are; what is taken beyond a smaller number is not taken back.
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::SeqCst);
+        self.ladder.lock().unwrap_or_else(PoisonError::into_inner).set_limit(limit);
+        self.look();
     }
 
     /// What is being done about how full it is.
@@ -58,7 +65,7 @@ impl Budget {
     /// Bytes that must be given back for the step of the ladder to be left; none where all is calm.
     #[must_use]
     pub fn shortage(&self, step: Step) -> u64 {
-        if self.step() < step { 0 } else { (self.used() + 1).saturating_sub(step.left_below(self.limit)) }
+        if self.step() < step { 0 } else { (self.used() + 1).saturating_sub(step.left_below(self.limit())) }
     }
 
     /// Changes of the step so far.
@@ -93,7 +100,7 @@ impl Budget {
 
     /// Every change of what is used ends here.
     fn note(&self, used: u64) {
-        if !self.step().holds(self.limit, used) {
+        if !self.step().holds(self.limit(), used) {
             self.look();
         }
     }
@@ -123,7 +130,7 @@ impl Budget {
 
     /// Adds only what fits, so that what is refused moves the ladder nowhere.
     fn take(&self, bytes: u64) -> bool {
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit());
         let taken = self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits);
         if let Ok(before) = taken {
             self.note(before + bytes);

@@ -1,10 +1,12 @@
 //! One gateway process: built (bound, nothing served), run, drained. Owns every long-lived task.
 
+mod changes;
 mod connections;
 mod drain;
 mod endpoint;
 mod keys_file;
 mod node;
+mod reload;
 mod revocation;
 
 use std::fmt;
@@ -21,17 +23,18 @@ use crate::auth::Keys;
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
 use crate::config::Config;
-use crate::gateway::keys_file::KeysFile;
+use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
-use crate::http::{AdminDoor, Door, DoorParts};
-use crate::net::{BindError, Connection, Listener, Observer, Phase, bind, serve};
-use crate::server::{ServersParts, make_process_undumpable, raise_descriptor_limit};
+use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
+use crate::net::{BindError, Connection, Listener, Observer, Phase, Terms, bind, serve};
+use crate::server::{ServersParts, Settings, make_process_undumpable, raise_descriptor_limit};
 use crate::telemetry::{AccessLog, Metrics};
 
 pub use crate::net::Bound;
 pub use crate::server::{Catalogue, Diagnosis, Health, ScoutFailure, Server, Servers, Status};
 pub use endpoint::{Endpoint, MachineLimits};
 pub use node::{NodeTag, NotANodeTag};
+pub use reload::ConfigSource;
 
 /// Longest wait for connections to take their last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(1);
@@ -82,10 +85,8 @@ pub struct Gateway {
     admin: Option<Listener>,
     servers: Arc<Servers>,
     door: Arc<Door>,
-    admin_door: Arc<AdminDoor>,
-    revocation: Arc<Revocation>,
-    keys_file: Option<KeysFile>,
-    metrics: Arc<Metrics>,
+    /// What a reload tells.
+    held: Held,
     descriptors: Option<u64>,
 }
 
@@ -105,16 +106,15 @@ impl Gateway {
         let node = node.into_inner();
         let metrics = Metrics::new(&config.telemetry.metrics);
         let budget = Budget::new(config.limits.memory);
-        let servers = Servers::new(&ServersParts {
-            servers: &config.servers,
-            sessions: &config.sessions,
-            streams: &config.streams,
-            replay: &config.replay,
-            budget: Arc::clone(&budget),
-            metrics: Arc::clone(&metrics),
-            log: log.clone(),
-            node: Arc::clone(&node),
-        })
+        let servers = Servers::new(
+            &settings(&config),
+            ServersParts {
+                budget: Arc::clone(&budget),
+                metrics: Arc::clone(&metrics),
+                log: log.clone(),
+                node: Arc::clone(&node),
+            },
+        )
         .map_err(BuildError::System)?;
         let admin_door = AdminDoor::new(
             &config.admin,
@@ -125,34 +125,20 @@ impl Gateway {
             Arc::clone(&budget),
         );
         let keys = Arc::new(Keys::new(&config.auth));
-        let door = Door::new(DoorParts {
-            listen: config.listen.clone(),
-            limits: config.limits.clone(),
-            streams: config.streams.clone(),
-            servers: servers.all().to_vec(),
+        let parts = DoorParts {
             keys: Arc::clone(&keys),
-            budget,
+            budget: Arc::clone(&budget),
             readiness: Arc::clone(servers.readiness()),
             metrics: Arc::clone(&metrics),
-            log,
+            log: log.clone(),
             node: Arc::clone(&node),
-            cap: config.sessions.max_per_principal,
-        });
+        };
+        let door = Door::new(parts, &rules(&config, &servers.all(), &[]));
         let revocation = Arc::new(Revocation { keys, servers: Arc::clone(&servers), door: Arc::clone(&door) });
-        let keys_file = KeysFile::new(&config.auth, &revocation);
-        Ok(Gateway {
-            config,
-            node,
-            listener,
-            admin,
-            servers,
-            door,
-            admin_door,
-            revocation,
-            keys_file,
-            metrics,
-            descriptors,
-        })
+        metrics.config_loaded();
+        let terms = watch::Sender::new(terms(&config));
+        let held = Held { revocation, admin_door, budget, metrics, log, terms };
+        Ok(Gateway { config, node, listener, admin, servers, door, held, descriptors })
     }
 
     /// Where clients connect, real ports filled in.
@@ -179,46 +165,45 @@ impl Gateway {
         &self.servers
     }
 
-    /// Serves until `stop` says otherwise, then drains.
-    pub async fn run(self, mut stop: watch::Receiver<Stop>) -> Drained {
+    /// Serves until `stop` says otherwise, then drains. Where there is a `source`, the configuration is read again
+    /// whenever that asks for it.
+    pub async fn run(self, mut stop: watch::Receiver<Stop>, source: Option<ConfigSource>) -> Drained {
+        let Gateway { config, listener, admin, servers, door, held, .. } = self;
         let (phase, serving) = watch::channel(Phase::Serving);
-        let mut tasks = JoinSet::new();
-        let mut starts = JoinSet::new();
-        let observer: Arc<dyn Observer> = Arc::new(connections::Connections::new(Arc::clone(&self.metrics)));
-        let limits = self.config.limits.clone();
-        let trusted = self.config.listen.trusted_proxies.clone();
+        let observer: Arc<dyn Observer> = Arc::new(connections::Connections::new(Arc::clone(&held.metrics)));
         let mut listeners = JoinSet::new();
-        if let Some(admin) = self.admin {
-            let door = Arc::clone(&self.admin_door);
+        if let Some(admin) = admin {
+            let door = Arc::clone(&held.admin_door);
             let service = Arc::new(move |request, connection: Arc<Connection>| {
                 Arc::clone(&door).handle(request, arrival(connection))
             });
-            let (limits, serving, observer) = (limits.clone(), serving.clone(), Arc::clone(&observer));
-            listeners.spawn(async move { serve(admin, &limits, Vec::new(), serving, service, observer).await });
+            let (serving, observer) = (serving.clone(), Arc::clone(&observer));
+            listeners.spawn(serve(admin, held.terms.subscribe(), serving, service, observer));
         }
-        let door = Arc::clone(&self.door);
+        let patience = Arc::clone(door.patience());
         let service = Arc::new(move |request, connection: Arc<Connection>| {
             Arc::clone(&door).handle(request, arrival(connection))
         });
-        let patience = Arc::clone(self.door.patience());
+        listeners.spawn(serve(listener, held.terms.subscribe(), serving, service, observer));
+        let mut tasks = JoinSet::new();
         tasks.spawn(async move { patience.run_clock().await });
-        let listener = self.listener;
-        listeners.spawn(async move { serve(listener, &limits, trusted, serving, service, observer).await });
-        let servers = Arc::clone(&self.servers);
-        tasks.spawn(async move { servers.sweep().await });
-        let servers = Arc::clone(&self.servers);
-        tasks.spawn(async move { servers.relieve().await });
-        tasks.spawn(self.revocation.follow());
-        if let Some(keys_file) = self.keys_file {
-            tasks.spawn(keys_file.follow());
+        let sweeping = Arc::clone(&servers);
+        tasks.spawn(async move { sweeping.sweep().await });
+        let relieving = Arc::clone(&servers);
+        tasks.spawn(async move { relieving.relieve().await });
+        tasks.spawn(Arc::clone(&held.revocation).follow());
+        let mut reloader = Reloader::new(config, source, held);
+        tokio::select! {
+            () = wait_for_stop(&mut stop, &mut tasks) => {}
+            () = reloader.follow() => {}
         }
-        for server in self.servers.all() {
-            starts.spawn(Arc::clone(server).start());
-        }
-        wait_for_stop(&mut stop, &mut tasks).await;
         // What is still starting gives its child back here, so that the drain sees to its end.
-        starts.shutdown().await;
-        let drained = drain::drain(&self.servers, &self.config.drain, &mut stop).await;
+        reloader.stop().await;
+        let times = reloader.drain_times();
+        let drained = tokio::select! {
+            drained = drain::drain(&servers, &times, &mut stop) => drained,
+            () = reloader.follow_keys() => Drained { calls_cut: 0 },
+        };
         // The listeners go last: until here every client got an answer.
         phase.send_replace(Phase::Draining);
         let _slow = timeout(LAST_BYTES, async { while listeners.join_next().await.is_some() {} }).await;
@@ -228,6 +213,23 @@ impl Gateway {
         info!(event = "drain_done", calls_cut = drained.calls_cut);
         drained
     }
+}
+
+/// What a configuration says about servers and their sessions.
+fn settings(config: &Config) -> Settings<'_> {
+    let Config { servers, sessions, streams, replay, .. } = config;
+    Settings { servers, sessions, streams, replay }
+}
+
+/// What a configuration says about requests.
+fn rules<'a>(config: &'a Config, servers: &'a [Arc<Server>], leaving: &'a [Arc<Server>]) -> RulesParts<'a> {
+    let Config { listen, limits, streams, sessions, .. } = config;
+    RulesParts { listen, limits, streams, servers, leaving, cap: sessions.max_per_principal }
+}
+
+/// What a configuration says about connections.
+fn terms(config: &Config) -> Terms {
+    Terms { limits: config.limits.clone(), trusted: config.listen.trusted_proxies.clone() }
 }
 
 /// Binds the addresses for clients and, where there is one, for operators.

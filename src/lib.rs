@@ -68,11 +68,21 @@
 //! | ids of one child, and who waits for which | its conversation |
 //! | processes and pipes | one task per child (`upstream::child`); every fork happens on the spawner's thread, which lives as long as the process because parent-death signals depend on it |
 //! | which child is free | `upstream::pool`; a `Lease` gives its child back when it is dropped |
-//! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file |
+//! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file, `gateway::reload` all |
+//! | the configuration in effect, starts of servers, servers on their way out | `gateway::reload` |
+//! | which servers there are | `server::roster`; a request finds its server through the rules of the door, which it holds to its end |
 //! | numbers and log lines | `telemetry`; whoever logs never waits |
 //!
 //! What comes in pairs is a Drop guard: leases, seats, gauges, permits of the budget, the rewritten line of a start.
 //! Locks are taken in the order POST, session, stream, and none while calling into a conversation.
+//!
+//! # A reload
+//!
+//! HUP asks `gateway::reload`, which reads the file, refuses what needs a restart, and lays out the next state beside
+//! the one in effect ([`server::Plan`]): nothing is started, nothing can fail. Then it puts it in place, in one go: keys,
+//! the roster, the rules of the door, the terms of the listeners. Only then are those told that leave. A server that did
+//! not change is the same value, or one with the same children. Of a server that changed the old value lives as long as
+//! its sessions, which are found by its name, so that whoever has that name now hands them their requests.
 //!
 //! # The end
 //!

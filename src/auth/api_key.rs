@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
@@ -78,8 +78,8 @@ struct Entry {
 
 /// Every key of the gateway. Requests read it, and reading the keys file again replaces it as a whole.
 pub struct Keys {
-    /// The keys that stand in the configuration itself.
-    configured: BTreeMap<Arc<str>, Key>,
+    /// The keys that stand in the configuration itself. Taken only when keys are replaced.
+    configured: Mutex<BTreeMap<Arc<str>, Key>>,
     /// An `RwLock` around an `Arc`: readers clone the `Arc` out and never hold the lock while they work.
     entries: RwLock<Arc<[Entry]>>,
 }
@@ -95,25 +95,36 @@ impl Keys {
     /// Takes over the keys of `[auth]`, those of its keys file included.
     #[must_use]
     pub fn new(auth: &Auth) -> Self {
-        let configured = auth.keys.iter().filter(|(name, _)| !auth.filed.contains(*name));
-        Self {
-            configured: configured.map(|(name, key)| (name.clone(), key.clone())).collect(),
-            entries: RwLock::new(entries(&auth.keys)),
-        }
+        Self { configured: Mutex::new(configured(auth)), entries: RwLock::new(entries(&auth.keys)) }
     }
 
     /// Puts the keys of a keys file that was read again in the place of those it held before. Keys that stand in the
     /// configuration stay, and win over a line with their name. Gives the callers whose name has another key now.
     #[must_use]
     pub fn replace_filed(&self, filed: BTreeMap<Arc<str>, Key>) -> Vec<Principal> {
+        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = filed;
-        all.extend(self.configured.iter().map(|(name, key)| (name.clone(), key.clone())));
-        let fresh = entries(&all);
+        all.extend(configured.iter().map(|(name, key)| (name.clone(), key.clone())));
+        self.put(&all)
+    }
+
+    /// Puts the keys of `[auth]` in the place of all there were, those of its keys file included. Gives the callers
+    /// whose name has another key now, or one that opens less.
+    #[must_use]
+    pub fn replace(&self, auth: &Auth) -> Vec<Principal> {
+        *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = configured(auth);
+        self.put(&auth.keys)
+    }
+
+    fn put(&self, keys: &BTreeMap<Arc<str>, Key>) -> Vec<Principal> {
+        let fresh = entries(keys);
         let old = {
             let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *entries, Arc::clone(&fresh))
         };
-        let is_replaced = |entry: &&Entry| named(&fresh, &entry.principal).is_some_and(|now| now.hash != entry.hash);
+        let is_replaced = |old: &&Entry| {
+            named(&fresh, &old.principal).is_some_and(|now| now.hash != old.hash || opens_less(&now.key, &old.key))
+        };
         old.iter().filter(is_replaced).map(|entry| entry.principal.clone()).collect()
     }
 
@@ -157,6 +168,21 @@ impl Keys {
             return Err(Rejection::Expired);
         }
         Ok(Admitted { principal: principal.clone(), sessions: key.sessions })
+    }
+}
+
+/// The keys that stand in no keys file.
+fn configured(auth: &Auth) -> BTreeMap<Arc<str>, Key> {
+    let keys = auth.keys.iter().filter(|(name, _)| !auth.filed.contains(*name));
+    keys.map(|(name, key)| (name.clone(), key.clone())).collect()
+}
+
+/// Whether there is a server that `old` opens and `now` does not.
+fn opens_less(now: &Key, old: &Key) -> bool {
+    match (&now.servers, &old.servers) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(now), Some(old)) => old.iter().any(|server| !now.contains(server)),
     }
 }
 
@@ -291,5 +317,22 @@ mod tests {
         let replaced = keys.replace_filed(BTreeMap::from(filed));
         assert_eq!(replaced, [Principal::Key("fresh".into())], "the configured one is the same");
         assert_eq!(format!("{keys:?}"), "Keys { count: 2, .. }");
+    }
+
+    #[test]
+    fn all_keys_are_replaced_and_who_opens_less_is_told() {
+        let [one, two] = [0, 1].map(|_| NewKey::generate().expect("random numbers"));
+        let opening =
+            |names: &[&str]| Key { servers: Some(names.iter().map(ToString::to_string).collect()), ..key(&one) };
+        let keys = Keys::new(&auth(vec![("a", key(&one)), ("b", key(&two))]));
+        let replace = |found: Key| keys.replace(&auth(vec![("a", found)]));
+        assert!(replace(key(&one)).is_empty(), "nothing changed for it");
+        assert_eq!(verify(&keys, &format!("Bearer {}", two.reveal())), Err(Rejection::Invalid));
+        assert_eq!(replace(opening(&["files", "mail"])), [Principal::Key("a".into())]);
+        assert_eq!(replace(opening(&["files"])), [Principal::Key("a".into())]);
+        assert!(replace(opening(&["files", "mail"])).is_empty() && replace(key(&one)).is_empty(), "it opens more");
+        assert_eq!(replace(key(&two)), [Principal::Key("a".into())]);
+        assert!(keys.replace_filed(BTreeMap::new()).is_empty());
+        assert!(verify(&keys, &format!("Bearer {}", two.reveal())).is_ok(), "it stands in the configuration now");
     }
 }

@@ -92,6 +92,11 @@ impl Ladder {
         Ladder { limit, step: Step::Calm, since: None }
     }
 
+    /// Measures by another limit from now on.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
     /// The step for what is used now. A step is entered at its line and left below its other one; the last is
     /// entered too where the one before it lasts.
     pub(super) fn look(&mut self, used: u64, now: Instant) -> Step {

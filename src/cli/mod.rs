@@ -66,6 +66,7 @@ Environment:
 Signals:
   TERM  drains: unready first, then no new work, then the end of what still runs
   INT   the same without the pause at its beginning
+  HUP   reads FILE again: all of it is taken over, or nothing
   QUIT  writes what stands where to the log and goes on
 A second TERM or INT ends everything at once.";
 

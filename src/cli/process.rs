@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::cli::{FAILURE, OK};
 use crate::config::{Config, LogLevel};
-use crate::gateway::{Bound, BuildError, Drained, Gateway, NodeTag, Servers, Stop};
+use crate::gateway::{Bound, BuildError, ConfigSource, Drained, Gateway, NodeTag, Servers, Stop};
 use crate::telemetry::{Logs, Sink};
 
 /// Longest wait for tasks to be dropped when a second signal asks for haste.
@@ -23,12 +23,12 @@ const HASTE: Duration = Duration::from_millis(500);
 const LAST_KILLS: Duration = Duration::from_secs(1);
 
 /// How a process reacts to HUP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Hangup {
     /// The terminal is gone: drain.
     Drain,
-    /// Asked to read the configuration again, which this version does not.
-    Ignore,
+    /// Asked to read the configuration again.
+    Reload(ConfigSource),
 }
 
 /// A process before it serves.
@@ -73,12 +73,16 @@ impl Process {
             let told = order.subscribe();
             let servers = Arc::clone(gateway.servers());
             let supervised = supervise(Arc::clone(&servers));
+            let source = match &hangup {
+                Hangup::Drain => None,
+                Hangup::Reload(source) => Some(source.clone()),
+            };
             let orders = Orders { order, hangup, servers };
             tokio::select! {
                 biased;
                 () = orders.follow() => End::Hurried,
                 end = async {
-                    let running = gateway.run(stop);
+                    let running = gateway.run(stop, source);
                     tokio::pin!(running);
                     tokio::select! {
                         drained = &mut running => End::Drained(drained),
@@ -124,7 +128,7 @@ struct Orders {
 
 impl Orders {
     /// Follows signals; ends with the second one that asks to stop. TERM drains, INT drains
-    /// without the pre-stop pause, QUIT writes the state to the log.
+    /// without the pre-stop pause, HUP has the configuration read again, QUIT writes the state to the log.
     async fn follow(self) {
         let listen = |kind: SignalKind| signal(kind).ok();
         let (mut term, mut interrupt) = (listen(SignalKind::terminate()), listen(SignalKind::interrupt()));
@@ -133,10 +137,10 @@ impl Orders {
             let asked = tokio::select! {
                 () = next(&mut term) => Stop::Drain,
                 () = next(&mut interrupt) => Stop::DrainNow,
-                () = next(&mut hangup) => match self.hangup {
+                () = next(&mut hangup) => match &self.hangup {
                     Hangup::Drain => Stop::DrainNow,
-                    Hangup::Ignore => {
-                        warn!(event = "reload", error = "SIGHUP does nothing yet: restart to apply a changed configuration");
+                    Hangup::Reload(source) => {
+                        self.ask_for_reload(source);
                         continue;
                     }
                 },
@@ -150,6 +154,16 @@ impl Orders {
                 return;
             }
             self.order.send_replace(asked);
+        }
+    }
+}
+
+impl Orders {
+    fn ask_for_reload(&self, source: &ConfigSource) {
+        if *self.order.borrow() == Stop::No {
+            source.asked.notify_one();
+        } else {
+            warn!(event = "reload_failed", config = source.file, error = "the gateway is draining");
         }
     }
 }

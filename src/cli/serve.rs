@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use crate::cli::process::{Hangup, Process, base_url, log_ready, log_warnings, node_tag};
 use crate::cli::terminal::show;
 use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
 use crate::config::{self, LogFormat};
-use crate::gateway::Gateway;
+use crate::gateway::{ConfigSource, Gateway};
 
 /// Serves what the file says until a signal ends it.
 #[must_use]
@@ -17,7 +18,9 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         Ok(node) => node,
         Err(error) => return complain(CONFIGURATION, error),
     };
-    let loaded = match config::load(&args.config, &|name| std::env::var(name).ok()) {
+    let path = args.config.clone();
+    let load = move || config::load(&path, &|name| std::env::var(name).ok());
+    let loaded = match load() {
         Ok(loaded) => loaded,
         Err(problems) => {
             show(&format!("{problems}\n"));
@@ -42,7 +45,8 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
     log_warnings(&loaded.warnings);
     log_warnings(&gateway.warnings().collect::<Vec<_>>());
-    process.run(gateway, Hangup::Ignore, |_servers| async { Ok(()) })
+    let source = ConfigSource { file, load: Arc::new(load), asked: Arc::default() };
+    process.run(gateway, Hangup::Reload(source), |_servers| async { Ok(()) })
 }
 
 /// What the `ready` event tells scripts, for people: a line for each server.

@@ -39,7 +39,7 @@ impl Startup {
     /// # Errors
     /// The server does not start; why was shown.
     pub async fn follow(self, servers: Arc<Servers>) -> Result<(), ()> {
-        let Some(server) = servers.all().first() else { return Ok(()) };
+        let Some(server) = servers.all().first().cloned() else { return Ok(()) };
         let began = Instant::now();
         show(&self.picture.head());
         let outcome = self.wait(server.status(), began).await;

@@ -51,7 +51,7 @@ pub enum Address {
 }
 
 /// `[listen]`: the door for clients.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// Every address to bind.
     pub address: Vec<Address>,
@@ -92,7 +92,7 @@ pub struct Network {
 }
 
 /// `[admin]`
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Admin {
     /// Where the admin listener binds; `None` is off.
     pub address: Option<Address>,
@@ -118,7 +118,7 @@ pub enum Method {
 }
 
 /// `[auth]`
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
     /// Every key of `[auth.keys]` and of `keys_file`, by name.
     pub keys: BTreeMap<Arc<str>, Key>,
@@ -129,7 +129,7 @@ pub struct Auth {
 }
 
 /// One API key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// SHA-256 of the whole key.
     pub hash: [u8; 32],
@@ -150,7 +150,7 @@ impl Key {
 }
 
 /// `[limits]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes for bodies, queues, windows and replay together.
     pub memory: u64,
@@ -181,7 +181,7 @@ pub struct Limits {
 }
 
 /// `[sessions]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sessions {
     /// Sessions in all.
     pub max: Option<usize>,
@@ -198,7 +198,7 @@ pub struct Sessions {
 }
 
 /// `[streams]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// How long a POST waits for its first message before it becomes SSE.
     pub sse_after: Duration,
@@ -211,7 +211,7 @@ pub struct Streams {
 }
 
 /// `[replay]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// Events kept per stream.
     pub events: usize,
@@ -224,7 +224,7 @@ pub struct Replay {
 }
 
 /// `[drain]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
     /// Time between unreadiness and refusing work.
     pub prestop: Duration,
@@ -272,7 +272,7 @@ pub enum Required {
 }
 
 /// `[servers.NAME]`
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Server {
     /// Program to start.
     pub command: String,
@@ -327,14 +327,14 @@ impl fmt::Debug for Server {
 }
 
 /// Who may enter one server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAuth {
     /// Accepted methods; never empty.
     pub methods: Vec<Method>,
 }
 
 /// `pool`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Spares kept started.
     pub min_idle: usize,
@@ -355,7 +355,7 @@ pub struct Pool {
 }
 
 /// `timeouts`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Child start up to the handshake's answer.
     pub start: Duration,
@@ -372,7 +372,7 @@ pub struct Timeouts {
 }
 
 /// `queue`: what may wait on one child's stdin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// Messages.
     pub messages: usize,
@@ -381,7 +381,7 @@ pub struct Queue {
 }
 
 /// `breaker`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breaker {
     /// Failed starts in a row that open it; `u32::MAX` is never.
     pub failures: u32,
@@ -390,7 +390,7 @@ pub struct Breaker {
 }
 
 /// `[telemetry]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Telemetry {
     /// `log.level`
     pub level: LogLevel,
@@ -440,7 +440,7 @@ pub enum Access {
 }
 
 /// `metrics`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
     /// Whether tool names become labels.
     pub tools: bool,

@@ -9,10 +9,10 @@ use dashmap::DashMap;
 use crate::budget::Budget;
 use crate::caller::Principal;
 
-/// The counts and their bounds; `None` is no bound.
+/// The counts and their bounds; `usize::MAX` is no bound.
 pub struct Capacity {
-    total: Option<usize>,
-    each: Option<usize>,
+    total: AtomicUsize,
+    each: AtomicUsize,
     waiting: AtomicUsize,
     by_principal: DashMap<Principal, usize>,
     budget: Arc<Budget>,
@@ -28,10 +28,17 @@ pub enum Reached {
 }
 
 impl Capacity {
-    /// Nothing waits; `budget` bears what is held.
+    /// Nothing waits; `budget` bears what is held. `None` is no bound.
     #[must_use]
     pub fn new(total: Option<usize>, each: Option<usize>, budget: Arc<Budget>) -> Arc<Capacity> {
+        let (total, each) = (AtomicUsize::new(bound(total)), AtomicUsize::new(bound(each)));
         Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), by_principal: DashMap::new(), budget })
+    }
+
+    /// Changes the bounds; whoever has a place keeps it.
+    pub fn set_bounds(&self, total: Option<usize>, each: Option<usize>) {
+        self.total.store(bound(total), Ordering::Relaxed);
+        self.each.store(bound(each), Ordering::Relaxed);
     }
 
     /// Takes a place for one request. Anonymous callers cannot be told apart and share the total
@@ -42,10 +49,11 @@ impl Capacity {
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Permit, Reached> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut permit = Permit { capacity: Arc::clone(self), principal: None, held: 0 };
-        if self.total.is_some_and(|total| waiting >= total) {
+        if waiting >= self.total.load(Ordering::Relaxed) {
             return Err(Reached::Total);
         }
-        if let (Some(each), false) = (self.each, principal.is_anonymous()) {
+        let each = self.each.load(Ordering::Relaxed);
+        if each < usize::MAX && !principal.is_anonymous() {
             let mut count = self.by_principal.entry(principal.clone()).or_insert(0);
             if *count >= each {
                 return Err(Reached::Principal);
@@ -55,6 +63,10 @@ impl Capacity {
         }
         Ok(permit)
     }
+}
+
+fn bound(most: Option<usize>) -> usize {
+    most.unwrap_or(usize::MAX)
 }
 
 /// The place of one request; dropping it frees it. It goes with the answer, so that a client that

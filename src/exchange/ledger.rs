@@ -12,7 +12,7 @@ use crate::telemetry::Metrics;
 pub struct Ledger {
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
-    total: usize,
+    total: AtomicUsize,
     replay: AtomicUsize,
     exceeded: Notify,
 }
@@ -32,7 +32,25 @@ impl Ledger {
     /// An empty ledger; `total` bounds the bytes kept for resumes.
     #[must_use]
     pub fn new(budget: Arc<Budget>, metrics: Arc<Metrics>, total: usize) -> Arc<Ledger> {
-        Arc::new(Ledger { budget, metrics, total, replay: AtomicUsize::new(0), exceeded: Notify::new() })
+        Arc::new(Ledger {
+            budget,
+            metrics,
+            total: AtomicUsize::new(total),
+            replay: AtomicUsize::new(0),
+            exceeded: Notify::new(),
+        })
+    }
+
+    fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Changes the bound on the bytes kept for resumes.
+    pub fn set_total(&self, total: usize) {
+        self.total.store(total, Ordering::Relaxed);
+        if self.replay.load(Ordering::Relaxed) > total {
+            self.exceeded.notify_one();
+        }
     }
 
     /// Notes that a log changed.
@@ -55,7 +73,7 @@ impl Ledger {
             self.replay.fetch_sub(before.replay_bytes - after.replay_bytes, Ordering::Relaxed);
             return;
         };
-        if replay > self.total {
+        if replay > self.total() {
             self.exceeded.notify_one();
         }
     }
@@ -71,7 +89,8 @@ impl Ledger {
     pub fn excess(&self) -> usize {
         let replay = self.replay.load(Ordering::Relaxed);
         let short = usize::try_from(self.budget.shortage(Step::Replay)).unwrap_or(usize::MAX);
-        replay.saturating_sub(self.total - self.total / 10).max(short.min(replay))
+        let total = self.total();
+        replay.saturating_sub(total - total / 10).max(short.min(replay))
     }
 
     /// Whether memory is so short that little may be kept for resumes.

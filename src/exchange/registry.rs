@@ -1,7 +1,7 @@
 //! Every session of this process: found only by id, server and principal together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use dashmap::DashMap;
@@ -30,7 +30,8 @@ struct Entry {
 /// The sessions. Handles are cloned out at once; no guard of the map is held over anything else.
 pub struct Registry {
     node: Arc<str>,
-    limits: config::Sessions,
+    /// Read when a seat is taken.
+    limits: RwLock<config::Sessions>,
     pub(super) ledger: Arc<Ledger>,
     sessions: DashMap<Arc<str>, Entry>,
     count: Arc<AtomicUsize>,
@@ -61,13 +62,28 @@ impl Registry {
     pub fn new(node: Arc<str>, limits: config::Sessions, ledger: Arc<Ledger>) -> Arc<Registry> {
         Arc::new(Registry {
             node,
-            limits,
+            limits: RwLock::new(limits),
             ledger,
             sessions: DashMap::new(),
             count: Arc::default(),
             ended: AtomicU64::new(0),
             by_principal: Arc::default(),
         })
+    }
+
+    fn limits(&self) -> RwLockReadGuard<'_, config::Sessions> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how many there may be; none that is open ends by it.
+    pub fn set_limits(&self, limits: config::Sessions) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// What all their streams hold together.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     /// A new session id: `<node>-` and 128 random bits in hex, from a cryptographic generator
@@ -93,7 +109,7 @@ impl Registry {
     }
 
     fn try_seat(&self, principal: &Principal, cap: Option<usize>) -> Result<Seat, NoSeat> {
-        let max = self.limits.max.unwrap_or(usize::MAX);
+        let max = self.limits().max.unwrap_or(usize::MAX);
         if self.count.fetch_add(1, Ordering::AcqRel) >= max {
             self.count.fetch_sub(1, Ordering::AcqRel);
             return Err(NoSeat::Total);
@@ -122,12 +138,13 @@ impl Registry {
     /// Ends the admissible session that is idle longest.
     fn evict(&self, admissible: impl Fn(&Session) -> bool) -> bool {
         let now = Instant::now();
+        let evict_after = self.limits().evict_after;
         let oldest = self
             .all()
             .into_iter()
             .filter(|session| admissible(session))
             .filter_map(|session| session.evictable_since().map(|since| (since, session)))
-            .filter(|(since, _)| now.saturating_duration_since(*since) >= self.limits.evict_after)
+            .filter(|(since, _)| now.saturating_duration_since(*since) >= evict_after)
             .min_by_key(|(since, _)| *since);
         match oldest {
             Some((_, session)) => {
@@ -169,6 +186,19 @@ impl Registry {
                 stream.report_cut(StreamCut::TokenExpired);
             }
             self.end(&session, SessionEnd::Admin);
+        }
+    }
+
+    /// The sessions of the server with this name.
+    #[must_use]
+    pub fn of_server(&self, server: &str) -> Vec<Arc<Session>> {
+        self.all().into_iter().filter(|session| session.server() == server).collect()
+    }
+
+    /// Ends every session of the server with this name.
+    pub fn end_of_server(&self, server: &str, why: SessionEnd) {
+        for session in self.of_server(server) {
+            self.end(&session, why);
         }
     }
 

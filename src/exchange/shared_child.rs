@@ -29,7 +29,7 @@ use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::telemetry::ServerMetrics;
-use crate::telemetry::label::{Direction, Dropped, Notice, Start};
+use crate::telemetry::label::{Direction, Dropped, Notice, SessionEnd, Start};
 use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::lease::Lease;
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
@@ -435,9 +435,19 @@ impl SharedChild {
         }
     }
 
+    /// Ends its sessions, so that their clients start again elsewhere.
+    pub fn end_sessions(&self) {
+        for session in self.everybody() {
+            session.end(SessionEnd::ChildGone);
+        }
+    }
+
+    fn everybody(&self) -> Vec<Arc<Session>> {
+        self.state().members.by_number.values().filter_map(Weak::upgrade).collect()
+    }
+
     fn tell_everybody(&self, message: &Message) {
-        let sessions: Vec<Arc<Session>> = self.state().members.by_number.values().filter_map(Weak::upgrade).collect();
-        tell(sessions, message);
+        tell(self.everybody(), message);
     }
 
     /// Subscribers hear of updates, and nobody else.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use crate::auth::Keys;
@@ -15,7 +14,7 @@ use crate::config::{Auth, Key, Problems, read_keys_file};
 use crate::gateway::revocation::Revocation;
 
 /// Pause between two looks at the file.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// What changes with a file's content: writing it in place moves the time or the length, putting another in its place
 /// moves the inode too. `None` is a file that cannot be looked at.
@@ -51,19 +50,9 @@ impl KeysFile {
         })
     }
 
-    /// Looks again and again.
-    pub(super) async fn follow(mut self) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            looks.tick().await;
-            self.look().await;
-        }
-    }
-
     /// Takes over what stands in the file, once it has rested for one look: whoever writes it in place may be half
     /// way. The first look has no one before it, so a change since the start is not missed either.
-    async fn look(&mut self) {
+    pub(super) async fn look(&mut self) {
         let path = self.path.clone();
         // The disk may be slow, or far away.
         let Ok(stamp) = spawn_blocking(move || stamp(&path)).await else { return };

@@ -81,9 +81,9 @@ mod tests {
         let logs = Logs::start(&config.telemetry, Sink::Writer(Box::new(std::io::sink()))).expect("a thread");
         let gateway = Gateway::build(config, NodeTag::random(), logs.access()).expect("a gateway");
         let Some(Bound::Tcp(address)) = gateway.addresses().first().cloned() else { panic!("a TCP address") };
-        let keys = Arc::clone(&gateway.revocation.keys);
+        let keys = Arc::clone(&gateway.held.revocation.keys);
         let (stop, stopped) = watch::channel(Stop::No);
-        let running = tokio::spawn(gateway.run(stopped));
+        let running = tokio::spawn(gateway.run(stopped, None));
         let mut stream = TcpStream::connect(address).await.expect("it listens");
         let request = format!(
             "GET /test/sse HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nAccept: text/event-stream\r\n\

@@ -1,6 +1,6 @@
 //! The admin listener: metrics and health. It only tells; nothing here changes anything.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
@@ -19,17 +19,34 @@ use crate::server::Readiness;
 use crate::telemetry::Metrics;
 use crate::telemetry::label::Route;
 
-/// The door for operators.
-pub struct AdminDoor {
+/// Who may ask what.
+struct Rules {
     guard: Guard,
     token: Option<String>,
+}
+
+impl Rules {
+    fn new(admin: &config::Admin, listen: &config::Listen, limits: &config::Limits) -> Arc<Rules> {
+        Arc::new(Rules { guard: Guard::new(listen, limits.header_fields), token: admin.token.clone() })
+    }
+
+    fn shows_token(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.token else { return false };
+        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
+    }
+}
+
+/// The door for operators.
+pub struct AdminDoor {
+    rules: RwLock<Arc<Rules>>,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     budget: Arc<Budget>,
 }
 
 impl AdminDoor {
-    /// A door with the host rules of `listen`.
+    /// A door with the token of `admin` and the host rules of `listen`.
     #[must_use]
     pub fn new(
         admin: &config::Admin,
@@ -39,8 +56,13 @@ impl AdminDoor {
         metrics: Arc<Metrics>,
         budget: Arc<Budget>,
     ) -> Arc<AdminDoor> {
-        let guard = Guard::new(listen, limits.header_fields);
-        Arc::new(AdminDoor { guard, token: admin.token.clone(), readiness, metrics, budget })
+        let rules = RwLock::new(Rules::new(admin, listen, limits));
+        Arc::new(AdminDoor { rules, readiness, metrics, budget })
+    }
+
+    /// Judges every request that comes from now on by these.
+    pub fn set_rules(&self, admin: &config::Admin, listen: &config::Listen, limits: &config::Limits) {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Rules::new(admin, listen, limits);
     }
 
     /// Answers one request.
@@ -51,8 +73,11 @@ impl AdminDoor {
             path if path.starts_with("/servers/") => Route::Health,
             _ => Route::Other,
         };
-        let page =
-            self.guard.check(&request, arrival.local_bind).and_then(|_admitted| self.serve(&request, route, &arrival));
+        let rules = Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner));
+        let page = rules
+            .guard
+            .check(&request, arrival.local_bind)
+            .and_then(|_admitted| self.serve(&request, route, arrival.local_bind || rules.shows_token(&request)));
         let response = match page {
             Ok(Some(response)) => response,
             Ok(None) => self.metrics().await,
@@ -62,20 +87,14 @@ impl AdminDoor {
         response
     }
 
-    /// `None` means the metrics, which have to be made first.
-    fn serve(
-        &self,
-        request: &Request<Incoming>,
-        route: Route,
-        arrival: &Arrival,
-    ) -> Result<Option<Response<Body>>, Refused> {
+    /// `None` means the metrics, which have to be made first. `open` says that the caller may see everything.
+    fn serve(&self, request: &Request<Incoming>, route: Route, open: bool) -> Result<Option<Response<Body>>, Refused> {
         let path = request.uri().path();
         let asks_all = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
         let verbose = asks_all && path == "/readyz";
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Refused::Method("GET"));
         }
-        let open = arrival.local_bind || self.shows_token(request);
         match route {
             Route::Health if !verbose => {
                 match path.strip_prefix("/servers/").and_then(|rest| rest.strip_suffix("/readyz")) {
@@ -96,12 +115,6 @@ impl AdminDoor {
             Route::Metrics => Ok(None),
             _ => Err(Refused::NotFound),
         }
-    }
-
-    fn shows_token(&self, request: &Request<Incoming>) -> bool {
-        let Some(token) = &self.token else { return false };
-        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
     }
 
     async fn metrics(&self) -> Response<Body> {

@@ -1,7 +1,6 @@
 //! The one place where requests come in: routes them, asks who is there, counts and words refusals.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
@@ -16,28 +15,19 @@ use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
 use crate::http::body::Body;
 use crate::http::cors::{ENDPOINT_METHODS, answer_options, expose};
-use crate::http::forwarded::Proxies;
-use crate::http::guard::{Admitted, Guard};
+use crate::http::guard::Admitted;
 use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::page::Page;
 use crate::http::patience::Patience;
-use crate::http::read::Bounds;
 use crate::http::refusal::Refused;
-use crate::http::streamable::Streamable;
+use crate::http::rules::{Endpoint, Rules, RulesParts};
+use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthResult, Route};
 use crate::telemetry::{AccessLog, Metrics, RefusedLine};
 
-/// What the door is built with.
+/// What the door is built with and keeps.
 pub struct DoorParts {
-    /// `[listen]`
-    pub listen: config::Listen,
-    /// `[limits]`
-    pub limits: config::Limits,
-    /// `[streams]`
-    pub streams: config::Streams,
-    /// Every server.
-    pub servers: Vec<Arc<Server>>,
     /// Every key.
     pub keys: Arc<Keys>,
     /// The memory budget.
@@ -50,30 +40,14 @@ pub struct DoorParts {
     pub log: AccessLog,
     /// The node tag.
     pub node: Arc<str>,
-    /// Sessions of one verified caller, unless its key says otherwise.
-    pub cap: Option<usize>,
-}
-
-/// What is served at one path.
-#[derive(Clone)]
-struct Endpoint {
-    server: Arc<Server>,
-    route: Route,
-    /// The path without the public prefix, for the page.
-    path: Arc<str>,
 }
 
 /// The door for clients.
 pub struct Door {
-    guard: Guard,
-    endpoints: HashMap<String, Endpoint>,
-    prefix: String,
-    listen: config::Listen,
-    proxies: Proxies,
+    /// Cloned out once by each request; written when the configuration is read again.
+    rules: RwLock<Arc<Rules>>,
     keys: Arc<Keys>,
-    cap: Option<usize>,
-    pub(super) bounds: Bounds,
-    pub(super) streams: config::Streams,
+    budget: Arc<Budget>,
     pub(super) patience: Arc<Patience>,
     pub(super) capacity: Arc<Capacity>,
     pub(super) channels: Arc<Channels>,
@@ -83,54 +57,62 @@ pub struct Door {
     node: Arc<str>,
 }
 
+/// A request that was let in, without itself.
+struct Visit<'a> {
+    rules: &'a Rules,
+    admitted: &'a Admitted,
+    arrival: &'a Arrival,
+    arrived: Instant,
+}
+
 /// What a refused request was about, for its log line.
-#[derive(Default)]
-struct About {
-    server: Option<Arc<Server>>,
+struct About<'a> {
+    server: Option<&'a Server>,
     principal: Option<Principal>,
 }
 
 impl Door {
-    /// Lays out every route.
+    /// A door with these rules.
     #[must_use]
-    pub fn new(parts: DoorParts) -> Arc<Door> {
-        let prefix = parts.listen.public_url.as_ref().map(|url| url.path.clone()).unwrap_or_default();
-        let mut endpoints = HashMap::new();
-        for server in &parts.servers {
-            let path: Arc<str> = server.config().path.as_str().into();
-            let mut serve = |path: &str, route| {
-                let endpoint = Endpoint { server: Arc::clone(server), route, path: path.into() };
-                endpoints.insert(format!("{prefix}{path}"), endpoint);
-            };
-            serve(&path, Route::Mcp);
-            if server.config().legacy_sse {
-                serve(&server.config().sse_path(), Route::Sse);
-                serve(&server.config().messages_path(), Route::Messages);
-            }
-        }
-        let limits = &parts.limits;
+    pub fn new(parts: DoorParts, rules: &RulesParts<'_>) -> Arc<Door> {
+        let limits = rules.limits;
+        let DoorParts { keys, budget, readiness, metrics, log, node } = parts;
         Arc::new(Door {
-            guard: Guard::new(&parts.listen, limits.header_fields),
-            endpoints,
-            prefix,
-            proxies: Proxies::new(parts.listen.trusted_proxies.clone()),
-            listen: parts.listen,
-            keys: parts.keys,
-            cap: parts.cap,
+            rules: RwLock::new(Rules::new(rules, Arc::clone(&budget))),
+            keys,
             capacity: Capacity::new(
                 limits.requests_in_flight,
                 limits.requests_in_flight_per_principal,
-                Arc::clone(&parts.budget),
+                Arc::clone(&budget),
             ),
-            bounds: Bounds { bytes: limits.body_bytes, idle: limits.body_idle, budget: parts.budget },
-            patience: Patience::new(parts.streams.sse_after),
-            streams: parts.streams,
+            budget,
+            patience: Patience::new(rules.streams.sse_after),
             channels: Arc::default(),
-            readiness: parts.readiness,
-            metrics: parts.metrics,
-            log: parts.log,
-            node: parts.node,
+            readiness,
+            metrics,
+            log,
+            node,
         })
+    }
+
+    /// Judges every request that comes from now on by these rules.
+    pub fn set_rules(&self, parts: &RulesParts<'_>) {
+        let limits = parts.limits;
+        self.capacity.set_bounds(limits.requests_in_flight, limits.requests_in_flight_per_principal);
+        self.patience.set_length(parts.streams.sse_after);
+        let rules = Rules::new(parts, Arc::clone(&self.budget));
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The server that takes the new sessions of this one, which takes none any more.
+    pub(super) fn successor(&self, of: &Arc<Server>) -> Option<Arc<Server>> {
+        let rules = self.rules();
+        let now = rules.server(of.name()).filter(|now| !Arc::ptr_eq(now, of) && !now.is_draining());
+        now.map(Arc::clone)
     }
 
     /// How long answers are waited for; somebody must run its clock.
@@ -142,13 +124,12 @@ impl Door {
     /// Answers one request.
     pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
         let arrived = Instant::now();
-        let arrival = Arrival { peer: self.proxies.client(request.headers(), arrival.peer), ..arrival };
-        let endpoint = self.find(request.uri().path()).cloned();
-        let route =
-            endpoint.as_ref().map_or_else(|| self.health_route(request.uri().path()), |endpoint| endpoint.route);
-        let mut about =
-            About { server: endpoint.as_ref().map(|endpoint| Arc::clone(&endpoint.server)), principal: None };
-        let admitted = match self.guard.check(&request, arrival.local_bind) {
+        let rules = self.rules();
+        let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
+        let endpoint = rules.find(request.uri().path());
+        let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
+        let mut about = About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None };
+        let admitted = match rules.guard.check(&request, arrival.local_bind) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);
@@ -157,9 +138,10 @@ impl Door {
                 return response;
             }
         };
+        let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived };
         let mut response = match endpoint {
-            Some(endpoint) => self.serve(endpoint, request, &admitted, &arrival, arrived, &mut about).await,
-            None => self.serve_health(&request, &admitted).map_err(|refused| (refused, None)),
+            Some(endpoint) => self.serve(endpoint, request, &visit, &mut about).await,
+            None => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
         }
         .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
         expose(response.headers_mut(), &admitted);
@@ -177,41 +159,34 @@ impl Door {
         self.channels.revoke(is_over);
     }
 
-    /// `/x` and `/x/` are the same; nothing else is folded, and nothing is redirected, since a
-    /// redirect loses the body or the credentials.
-    fn find(&self, path: &str) -> Option<&Endpoint> {
-        self.endpoints.get(path).or_else(|| self.endpoints.get(path.strip_suffix('/')?))
-    }
-
-    /// A path without the public prefix.
-    fn own<'p>(&self, path: &'p str) -> &'p str {
-        path.strip_prefix(&self.prefix).unwrap_or(path)
-    }
-
-    fn health_route(&self, path: &str) -> Route {
-        if self.listen.health && matches!(self.own(path), "/livez" | "/readyz") { Route::Health } else { Route::Other }
+    /// Ends the streams that were opened at this server before there was a session.
+    pub fn leave(&self, server: &str) {
+        self.channels.leave(server);
     }
 
     async fn serve(
         &self,
-        endpoint: Endpoint,
+        endpoint: &Endpoint,
         request: Request<Incoming>,
-        admitted: &Admitted,
-        arrival: &Arrival,
-        arrived: Instant,
-        about: &mut About,
+        visit: &Visit<'_>,
+        about: &mut About<'_>,
     ) -> Result<Response<Body>, (Refused, Option<Vec<u8>>)> {
         if request.method() == Method::OPTIONS {
-            return Ok(answer_options(request.headers(), admitted, ENDPOINT_METHODS));
+            return Ok(answer_options(request.headers(), visit.admitted, ENDPOINT_METHODS));
         }
-        if let Some(page) = self.page(&endpoint, &request) {
+        if endpoint.leaving && endpoint.route != Route::Messages && !request.headers().contains_key(SESSION_ID) {
+            return Err((Refused::NotFound, None));
+        }
+        if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
         let caller = self.authenticate(&endpoint.server, &request).map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
-        let call = Caller { sessions: caller.sessions.or(self.cap), ..caller };
+        let Visit { rules, arrival, arrived, .. } = *visit;
+        let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
         let streamable = Streamable {
             door: self,
+            rules,
             server: &endpoint.server,
             caller: call,
             peer: arrival.peer,
@@ -219,8 +194,8 @@ impl Door {
             arrived,
         };
         match endpoint.route {
-            Route::Sse => LegacySse::new(streamable, &self.prefix).open(&request).map_err(|refused| (refused, None)),
-            Route::Messages => LegacySse::new(streamable, &self.prefix).post(request).await,
+            Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
+            Route::Messages => LegacySse::new(streamable).post(request).await,
             _ => match *request.method() {
                 Method::POST => streamable.post(request).await,
                 Method::GET => streamable.get(&request).map_err(|refused| (refused, None)),
@@ -228,20 +203,6 @@ impl Door {
                 _ => Err((Refused::Method(ENDPOINT_METHODS), None)),
             },
         }
-    }
-
-    /// A browser that opens an endpoint's address gets words instead of a protocol error.
-    fn page(&self, endpoint: &Endpoint, request: &Request<Incoming>) -> Option<Response<Body>> {
-        if !self.listen.page || request.method() != Method::GET || !accepted(request.headers()).html {
-            return None;
-        }
-        let base = match &self.listen.public_url {
-            Some(url) => url.to_string(),
-            None => format!("http://{}", request.headers().get(http::header::HOST)?.to_str().ok()?),
-        };
-        let needs_key = endpoint.server.config().auth.methods.contains(&config::Method::ApiKey);
-        let url = format!("{base}{}", endpoint.path);
-        Some(Page { name: endpoint.server.name(), url: &url, needs_key }.into_response())
     }
 
     fn authenticate(&self, server: &Server, request: &Request<Incoming>) -> Result<Caller, Refused> {
@@ -260,27 +221,28 @@ impl Door {
         })
     }
 
-    fn serve_health(&self, request: &Request<Incoming>, admitted: &Admitted) -> Result<Response<Body>, Refused> {
-        if self.health_route(request.uri().path()) == Route::Other {
+    fn serve_health(&self, request: &Request<Incoming>, visit: &Visit<'_>) -> Result<Response<Body>, Refused> {
+        let Visit { rules, admitted, .. } = *visit;
+        if rules.health_route(request.uri().path()) == Route::Other {
             return Err(Refused::NotFound);
         }
         match *request.method() {
             Method::OPTIONS => Ok(answer_options(request.headers(), admitted, "GET, OPTIONS")),
-            Method::GET | Method::HEAD => Ok(super::admin::health(&self.readiness, self.own(request.uri().path()))),
+            Method::GET | Method::HEAD => Ok(super::admin::health(&self.readiness, rules.own(request.uri().path()))),
             _ => Err(Refused::Method("GET, OPTIONS")),
         }
     }
 
     /// Counts and logs a refusal before it is answered.
-    fn refuse(&self, refused: &Refused, about: &About, arrival: &Arrival, value: Option<&str>) -> Refused {
+    fn refuse(&self, refused: &Refused, about: &About<'_>, arrival: &Arrival, value: Option<&str>) -> Refused {
         if let Some(reason) = refused.label() {
-            match &about.server {
+            match about.server {
                 Some(server) => server.metrics().refused(reason),
                 None => self.metrics.refused_unrouted(reason),
             }
             self.log.refused(&RefusedLine {
                 node: &self.node,
-                server: about.server.as_ref().map(|server| &**server.name()),
+                server: about.server.map(|server| &**server.name()),
                 status: refused.status().as_u16(),
                 reason,
                 key: refused.key(),
@@ -301,4 +263,18 @@ fn refused_value(refused: &Refused, request: &Request<Incoming>) -> Option<Strin
         _ => return None,
     };
     request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+/// A browser that opens an endpoint's address gets words instead of a protocol error.
+fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Option<Response<Body>> {
+    if !rules.listen.page || request.method() != Method::GET || !accepted(request.headers()).html {
+        return None;
+    }
+    let base = match &rules.listen.public_url {
+        Some(url) => url.to_string(),
+        None => format!("http://{}", request.headers().get(http::header::HOST)?.to_str().ok()?),
+    };
+    let needs_key = endpoint.server.config().auth.methods.contains(&config::Method::ApiKey);
+    let url = format!("{base}{}", endpoint.path);
+    Some(Page { name: endpoint.server.name(), url: &url, needs_key }.into_response())
 }

@@ -108,10 +108,19 @@ pub(super) struct Channels {
 impl Channels {
     /// Ends the streams of callers who may have none any more; those with a session end with it.
     pub(super) fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
+        self.end(|channel| is_over(&channel.principal), StreamCut::TokenExpired);
+    }
+
+    /// Ends the streams of a server that serves no more, or not as it did; those with a session end with it.
+    pub(super) fn leave(&self, server: &str) {
+        self.end(|channel| &*channel.server == server, StreamCut::Drain);
+    }
+
+    fn end(&self, is_over: impl Fn(&Channel) -> bool, why: StreamCut) {
         let channels: Vec<Arc<Channel>> = self.open.iter().map(|entry| Arc::clone(entry.value())).collect();
-        for channel in channels.into_iter().filter(|channel| is_over(&channel.principal)) {
+        for channel in channels.into_iter().filter(|channel| is_over(channel)) {
             if channel.session().is_none() {
-                channel.stream.report_cut(StreamCut::TokenExpired);
+                channel.stream.report_cut(why);
                 channel.stream.end();
             }
         }
@@ -148,12 +157,11 @@ fn not_allowed() -> Response<Body> {
 /// One request at one of the two addresses.
 pub(super) struct LegacySse<'a> {
     streamable: Streamable<'a>,
-    prefix: &'a str,
 }
 
 impl<'a> LegacySse<'a> {
-    pub(super) fn new(streamable: Streamable<'a>, prefix: &'a str) -> LegacySse<'a> {
-        LegacySse { streamable, prefix }
+    pub(super) fn new(streamable: Streamable<'a>) -> LegacySse<'a> {
+        LegacySse { streamable }
     }
 
     /// Opens the stream.
@@ -164,7 +172,7 @@ impl<'a> LegacySse<'a> {
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);
         }
-        let Streamable { door, server, caller, fate, .. } = &self.streamable;
+        let Streamable { door, rules, server, caller, fate, .. } = &self.streamable;
         let secret = Uuid::from_bytes(rand::random()).simple().to_string();
         let stream = server.plain_stream();
         let reader = stream.attach(None, false).map_err(|_| Refused::EventId)?;
@@ -176,9 +184,9 @@ impl<'a> LegacySse<'a> {
         };
         door.channels.open.insert(secret.clone(), Arc::new(channel));
         // Relative to the origin: clients refuse to be sent to another one.
-        let address = format!("{}{}?session={secret}", self.prefix, server.config().messages_path());
+        let address = format!("{}{}?session={secret}", rules.prefix, server.config().messages_path());
         let tie = Tie { channels: Arc::clone(&door.channels), secret, registry: Arc::clone(server.registry()) };
-        let mut events = EventStream::new(reader, door.streams.clone(), false, Arc::clone(fate), Some(Box::new(tie)));
+        let mut events = EventStream::new(reader, rules.streams.clone(), false, Arc::clone(fate), Some(Box::new(tie)));
         events.begin_with(endpoint(&address));
         Ok(stream_response(events))
     }
@@ -192,7 +200,7 @@ impl<'a> LegacySse<'a> {
         check_json_body(request.headers()).map_err(bare)?;
         let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
         let leave = || channel.session()?.leave_to_answer();
-        let read = read(request.into_body(), &self.streamable.door.bounds, leave).await.map_err(bare)?;
+        let read = read(request.into_body(), &self.streamable.rules.bounds, leave).await.map_err(bare)?;
         match Message::parse(read.bytes.clone(), Author::Client) {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());

@@ -15,8 +15,10 @@ pub mod page;
 pub mod patience;
 mod read;
 pub mod refusal;
+mod rules;
 pub mod sse;
 mod streamable;
 
 pub use admin::AdminDoor;
 pub use door::{Door, DoorParts};
+pub use rules::RulesParts;

@@ -16,14 +16,13 @@ use tokio::time::sleep_until;
 
 /// Everybody who waits.
 pub struct Patience {
-    length: Duration,
     queue: Mutex<Queue>,
-    /// Tells the clock that there is somebody again.
+    /// Tells the clock that there is somebody again, or somebody whose wait ends sooner.
     somebody: Notify,
 }
 
-#[derive(Default)]
 struct Queue {
+    length: Duration,
     /// Who waits, in the order they came; `None` where somebody left. The first is never `None`.
     waiting: VecDeque<Option<Waiting>>,
     /// The number of the first.
@@ -41,7 +40,19 @@ impl Patience {
     /// Nobody waits yet; each wait will take `length`, not zero. [`Patience::run_clock`] must run beside it.
     #[must_use]
     pub fn new(length: Duration) -> Arc<Patience> {
-        Arc::new(Patience { length, queue: Mutex::default(), somebody: Notify::new() })
+        let queue = Queue { length, waiting: VecDeque::new(), first: 0, is_clock_idle: false };
+        Arc::new(Patience { queue: Mutex::new(queue), somebody: Notify::new() })
+    }
+
+    /// Changes how long a wait takes; those under way take no longer than one that began now.
+    pub fn set_length(&self, length: Duration) {
+        let mut queue = self.queue();
+        queue.length = length;
+        let latest = Instant::now() + length;
+        // They end in the order they began, as before.
+        queue.waiting.iter_mut().flatten().for_each(|waiting| waiting.until = waiting.until.min(latest));
+        drop(queue);
+        self.somebody.notify_one();
     }
 
     /// Ends when it was polled first so long ago; costs no timer.
@@ -60,7 +71,10 @@ impl Patience {
             let (over, next) = self.queue().take_over(Instant::now());
             over.into_iter().for_each(Waker::wake);
             match next {
-                Some(next) => sleep_until(next.into()).await,
+                Some(next) => tokio::select! {
+                    () = sleep_until(next.into()) => {}
+                    () = self.somebody.notified() => {}
+                },
                 None => self.somebody.notified().await,
             }
         }
@@ -131,7 +145,7 @@ impl Future for RunOut<'_> {
         match self.place {
             Place::Over => return Poll::Ready(()),
             Place::None => {
-                let until = Instant::now() + patience.length;
+                let until = Instant::now() + queue.length;
                 let number = queue.enter(Waiting { until, waker: context.waker().clone() });
                 self.place = Place::Number(number);
                 if std::mem::take(&mut queue.is_clock_idle) {
@@ -193,6 +207,26 @@ mod tests {
         // The clock sleeps now until there is somebody again.
         timeout(Duration::from_secs(20), patience.run_out()).await.expect("told of the next one");
         clock.abort();
+    }
+
+    #[tokio::test]
+    async fn a_shorter_length_shortens_the_waits_under_way() {
+        let patience = Patience::new(Duration::from_secs(3600));
+        let mut early = Box::pin(patience.run_out());
+        assert!(
+            timeout(Duration::from_millis(20), async { tokio::join!(&mut early, patience.run_clock()) }).await.is_err()
+        );
+        let drive = patience.run_clock();
+        let waits = async {
+            // The clock sleeps by now, for an hour.
+            tokio::task::yield_now().await;
+            patience.set_length(Duration::from_millis(10));
+            tokio::join!(early, patience.run_out())
+        };
+        tokio::select! {
+            () = drive => unreachable!("the clock never ends"),
+            ended = timeout(Duration::from_secs(20), waits) => drop(ended.expect("both are told")),
+        }
     }
 
     #[tokio::test]

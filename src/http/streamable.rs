@@ -29,13 +29,14 @@ use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
 use crate::http::read::{Read, read};
 use crate::http::refusal::{Refused, retry_after};
+use crate::http::rules::Rules;
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::server::{Opening, Server, Unopened};
 use crate::telemetry::label::{Outcome, Resume, SessionEnd};
 
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -49,6 +50,7 @@ type Posted = (Message, Read);
 /// One request at an endpoint, its caller known.
 pub(super) struct Streamable<'a> {
     pub(super) door: &'a Door,
+    pub(super) rules: &'a Rules,
     pub(super) server: &'a Arc<Server>,
     pub(super) caller: Caller,
     pub(super) peer: Peer,
@@ -64,7 +66,7 @@ impl Streamable<'_> {
         let form = form_of(request.headers()).map_err(bare)?;
         let (Parts { headers, .. }, body) = request.into_parts();
         let leave = || self.session(&headers).ok()?.leave_to_answer();
-        let body = read(body, &self.door.bounds, leave).await.map_err(bare)?;
+        let body = read(body, &self.rules.bounds, leave).await.map_err(bare)?;
         match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
@@ -117,13 +119,25 @@ impl Streamable<'_> {
         if message.has_bad_token() {
             return Err(Refused::InvalidParams(BAD_TOKEN));
         }
-        let permit = self.permit().map_err(|reached| match reached {
-            Reached::Total => Refused::Overload,
-            Reached::Principal => Refused::PrincipalRequests,
-        })?;
-        let account = Account::new(message, self.peer, self.arrived, Some(permit));
-        let opening = Opening { principal: self.caller.principal.clone(), cap: self.caller.sessions, account, only };
-        self.server.open(opening, message, post).await.map_err(refusal_to_open)
+        let mut server = Arc::clone(self.server);
+        loop {
+            let permit = self.permit().map_err(|reached| match reached {
+                Reached::Total => Refused::Overload,
+                Reached::Principal => Refused::PrincipalRequests,
+            })?;
+            let account = Account::new(message, self.peer, self.arrived, Some(permit));
+            let Caller { principal, sessions: cap } = self.caller.clone();
+            let opening = Opening { principal, cap, account, only: only.clone() };
+            let unopened = match server.open(opening, message, post).await {
+                Ok(session) => return Ok(session),
+                Err(unopened) => unopened,
+            };
+            // A reload may have come while a child was waited for.
+            server = match self.door.successor(&server) {
+                Some(successor) if matches!(unopened, Unopened::Draining) => successor,
+                _ => return Err(refusal_to_open(unopened)),
+            };
+        }
     }
 
     fn permit(&self) -> Result<Permit, Reached> {
@@ -150,7 +164,7 @@ impl Streamable<'_> {
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let lost = LostUnlessAnswered::new(&post);
-        if form != Form::Json && self.door.streams.sse_after.is_zero() {
+        if form != Form::Json && self.rules.streams.sse_after.is_zero() {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
         }
@@ -170,13 +184,13 @@ impl Streamable<'_> {
             Cause::BadToken
         } else if self.server.is_draining() {
             Cause::Draining { sent: false }
-        } else if self.door.bounds.budget.step() >= Step::Calls {
+        } else if self.rules.bounds.budget.step() >= Step::Calls {
             Cause::Memory
         } else {
             match self.permit() {
                 Ok(permit) => {
                     // Whoever wants every call resumable gets its stream before the child can answer.
-                    if self.door.streams.sse_after.is_zero() {
+                    if self.rules.streams.sse_after.is_zero() {
                         session.promote(post);
                     }
                     return session.call(message, post, account(Some(permit)));
@@ -196,7 +210,7 @@ impl Streamable<'_> {
         form: Form,
     ) -> Option<Head> {
         if form != Form::Json {
-            if !self.door.streams.sse_after.is_zero() {
+            if !self.rules.streams.sse_after.is_zero() {
                 tokio::select! {
                     biased;
                     head = &mut head => return head.ok(),
@@ -317,7 +331,7 @@ impl Streamable<'_> {
 
     /// An event stream. Proxies must neither buffer nor change it.
     pub(super) fn stream(&self, reader: Reader, resumable: bool, tied: Option<Tied>) -> Response<Body> {
-        let streams = self.door.streams.clone();
+        let streams = self.rules.streams.clone();
         stream_response(EventStream::new(reader, streams, resumable, Arc::clone(self.fate), tied))
     }
 }

@@ -38,6 +38,15 @@ pub enum Phase {
     Closed,
 }
 
+/// What connections are held to.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// `[limits]`
+    pub limits: Limits,
+    /// The networks that the per-address cap does not count.
+    pub trusted: Vec<Network>,
+}
+
 /// First and longest pause after `accept` ran out of something.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -48,12 +57,11 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 /// it is [`Phase::Closed`]. Dropping the future drops every connection.
 ///
 /// Each request is handed to `service` with its connection; the returned future is dropped if the
-/// client leaves first. A panic in it ends that connection only. `trusted` are the networks that
-/// the per-address cap does not count.
+/// client leaves first. A panic in it ends that connection only. `terms` may change meanwhile:
+/// connections taken from then on are held to the new ones.
 pub async fn serve<S, F, B>(
     listener: Listener,
-    limits: &Limits,
-    trusted: Vec<Network>,
+    mut terms: watch::Receiver<Terms>,
     phase: watch::Receiver<Phase>,
     service: Arc<S>,
     observer: Arc<dyn Observer>,
@@ -63,11 +71,13 @@ pub async fn serve<S, F, B>(
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let Terms { limits, trusted } = terms.borrow_and_update().clone();
     let door = Door {
         name: listener.name,
-        limits: limits.clone(),
-        caps: Caps::new(limits, trusted),
-        builder: connection::builder(limits),
+        caps: Caps::new(&limits, trusted),
+        builder: connection::builder(&limits),
+        limits,
+        terms,
         phase,
         service,
         observer,
@@ -79,6 +89,7 @@ pub async fn serve<S, F, B>(
 struct Door<S> {
     name: &'static str,
     limits: Limits,
+    terms: watch::Receiver<Terms>,
     caps: Arc<Caps>,
     builder: http1::Builder,
     phase: watch::Receiver<Phase>,
@@ -93,7 +104,7 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    async fn run(self, listener: Listener) {
+    async fn run(mut self, listener: Listener) {
         let mut connections = JoinSet::new();
         let mut sockets = Sockets { listener, next: 0 };
         let mut pause = Pause::default();
@@ -102,6 +113,8 @@ where
         while *phase.borrow_and_update() == Phase::Serving {
             tokio::select! {
                 _ = phase.changed() => if phase.has_changed().is_err() { break },
+                // The sender may be gone: then the terms stay as they are.
+                Ok(()) = self.terms.changed() => self.take_terms(),
                 Some(ended) = connections.join_next() => report(ended),
                 accepted = sockets.accept_after(pause.until) => match accepted {
                     Ok(taken) => {
@@ -122,6 +135,13 @@ where
             }
         }
         connections.shutdown().await;
+    }
+
+    fn take_terms(&mut self) {
+        let Terms { limits, trusted } = self.terms.borrow_and_update().clone();
+        self.caps.set(&limits, trusted);
+        self.builder = connection::builder(&limits);
+        self.limits = limits;
     }
 
     fn admit(&self, taken: Taken, connections: &mut JoinSet<()>, log: &mut RefusalLog) {

@@ -2,18 +2,22 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::config::{Limits, Network};
 use crate::telemetry::label::Accepted;
 
 /// The caps of one listener and what counts against them.
 pub(super) struct Caps {
+    bounds: RwLock<Bounds>,
+    /// Taken for a few instructions by the accept loop and by each connection's end.
+    open: Mutex<Open>,
+}
+
+struct Bounds {
     total: Option<usize>,
     per_address: Option<usize>,
     exempt: Vec<Network>,
-    /// Taken for a few instructions by the accept loop and by each connection's end.
-    open: Mutex<Open>,
 }
 
 #[derive(Default)]
@@ -30,30 +34,35 @@ pub(super) struct Place {
 
 impl Caps {
     pub(super) fn new(limits: &Limits, exempt: Vec<Network>) -> Arc<Caps> {
-        Arc::new(Caps {
-            total: limits.connections,
-            per_address: limits.connections_per_address,
-            exempt,
-            open: Mutex::default(),
-        })
+        Arc::new(Caps { bounds: RwLock::new(Bounds::new(limits, exempt)), open: Mutex::default() })
+    }
+
+    /// Changes the caps; who has a place keeps it.
+    pub(super) fn set(&self, limits: &Limits, exempt: Vec<Network>) {
+        *self.bounds.write().unwrap_or_else(PoisonError::into_inner) = Bounds::new(limits, exempt);
+    }
+
+    fn bounds(&self) -> RwLockReadGuard<'_, Bounds> {
+        self.bounds.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether `address` belongs to a trusted proxy.
     pub(super) fn is_exempt(&self, address: IpAddr) -> bool {
-        self.exempt.iter().any(|network| contains(network, address))
+        self.bounds().is_exempt(address)
     }
 
     /// Takes a place for a connection from `address`; `None` is a local socket, which only the
     /// total bounds.
     pub(super) fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Accepted> {
-        let address = address.filter(|address| !self.is_exempt(*address)).map(counted_as);
+        let bounds = self.bounds();
+        let address = address.filter(|address| !bounds.is_exempt(*address)).map(counted_as);
         let mut open = self.open();
-        if self.total.is_some_and(|cap| open.total >= cap) {
+        if bounds.total.is_some_and(|cap| open.total >= cap) {
             return Err(Accepted::Limit);
         }
         if let Some(address) = address {
             let count = open.by_address.get(&address).copied().unwrap_or(0);
-            if self.per_address.is_some_and(|cap| count >= cap) {
+            if bounds.per_address.is_some_and(|cap| count >= cap) {
                 return Err(Accepted::AddressLimit);
             }
             open.by_address.insert(address, count + 1);
@@ -65,6 +74,16 @@ impl Caps {
     fn open(&self) -> MutexGuard<'_, Open> {
         // No code under this lock can leave the counts half done.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bounds {
+    fn new(limits: &Limits, exempt: Vec<Network>) -> Bounds {
+        Bounds { total: limits.connections, per_address: limits.connections_per_address, exempt }
+    }
+
+    fn is_exempt(&self, address: IpAddr) -> bool {
+        self.exempt.iter().any(|network| contains(network, address))
     }
 }
 
@@ -146,6 +165,17 @@ mod tests {
         drop(first);
         assert!(caps.enter(Some(ip("192.0.2.1"))).is_ok());
         assert_eq!(caps.open().by_address.len(), 2, "an address with nothing open takes no room");
+    }
+
+    #[test]
+    fn other_caps_count_what_is_open() {
+        let caps = caps(3, 2, &[]);
+        let _places: Vec<_> = (0..2).map(|_| caps.enter(Some(ip("192.0.2.1"))).ok()).collect();
+        let lower = Limits { connections: Some(3), connections_per_address: Some(1), ..limits() };
+        caps.set(&lower, vec![network("192.0.2.2/32")]);
+        assert_eq!(caps.enter(Some(ip("192.0.2.1"))).err(), Some(Accepted::AddressLimit));
+        let _exempt = caps.enter(Some(ip("192.0.2.2"))).ok();
+        assert_eq!(caps.enter(Some(ip("192.0.2.2"))).err(), Some(Accepted::Limit));
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod self_wake;
 mod unix;
 mod wire;
 
-pub use accept::{Phase, serve};
+pub use accept::{Phase, Terms, serve};
 pub use bind_error::BindError;
 pub use connection::Connection;
 pub use holder::Holder;

@@ -3,7 +3,9 @@
 mod breaker;
 mod diagnosis;
 mod open;
+mod plan;
 mod readiness;
+mod roster;
 mod servers;
 mod shared_children;
 mod signs;
@@ -11,8 +13,10 @@ mod status;
 
 pub use diagnosis::Diagnosis;
 pub use open::{Opening, Server, ServerParts, Unopened};
+pub use plan::Plan;
 pub use readiness::Readiness;
-pub use servers::{Servers, ServersParts};
+pub use roster::Roster;
+pub use servers::{Servers, ServersParts, Settings};
 pub use status::{Health, Status};
 
 pub use crate::upstream::scout::{Catalogue, ScoutFailure};

@@ -94,49 +94,53 @@ pub struct Opening {
 pub struct Server {
     name: Arc<str>,
     config: Arc<config::Server>,
-    pool: Arc<Pool>,
+    core: Core,
     registry: Arc<Registry>,
     budget: Arc<Budget>,
-    breaker: Arc<Mutex<Breaker>>,
     session_terms: Arc<SessionTerms>,
-    conversation_terms: Terms,
-    shared: Arc<SharedChildren>,
     metrics: Arc<ServerMetrics>,
+}
+
+/// The children of a server and what is known of them: what it keeps while nothing but the terms of its sessions
+/// changes.
+#[derive(Clone)]
+struct Core {
+    pool: Arc<Pool>,
+    shared: Arc<SharedChildren>,
+    conversation_terms: Terms,
+    breaker: Arc<Mutex<Breaker>>,
     status: Arc<watch::Sender<Status>>,
-    draining: AtomicBool,
+    draining: Arc<AtomicBool>,
 }
 
 impl Server {
     /// A server without children; [`Server::scout`] and [`Server::open_pool`] start some.
     #[must_use]
     pub fn new(parts: ServerParts) -> Arc<Server> {
-        let ServerParts { name, config, sessions, spawner, command, registry, budget, streams, log, node, metrics } =
-            parts;
-        let breaker = Arc::new(Mutex::new(Breaker::new(config.breaker.clone())));
-        let status = Arc::new(watch::Sender::new(Status::unknown()));
-        let accounts = Accounts {
-            log,
-            node,
-            server: Arc::clone(&name),
-            metrics: Arc::clone(&metrics),
-            strict_status: config.strict_status,
-        };
-        let session_terms = Arc::new(SessionTerms {
-            server: Arc::clone(&name),
-            limits: sessions,
-            timeouts: config.timeouts.clone(),
-            streams,
-            budget: Arc::clone(&budget),
-            handshakes: watch_handshakes(
-                Arc::clone(&breaker),
-                Arc::clone(&status),
-                Arc::clone(&name),
-                Arc::clone(&metrics),
-            ),
-            accounts: Arc::new(accounts),
-            metrics: Arc::clone(&metrics),
-            child_wait: config.pool.wait,
-        });
+        Self::with(parts, Status::unknown())
+    }
+
+    /// What comes in the place of this server when its table changed: other children, and nothing held against it.
+    /// It was seen well if this one was, so that a reload makes no gateway unready.
+    #[must_use]
+    pub fn successor(&self, parts: ServerParts) -> Arc<Server> {
+        let status = self.core.status.borrow().clone();
+        Self::with(parts, if status.is_ready() { status } else { Status::unknown() })
+    }
+
+    /// This server, its children included, under other terms for sessions to come.
+    #[must_use]
+    pub fn renewed(&self, parts: ServerParts) -> Arc<Server> {
+        let session_terms = session_terms(&parts, &self.core.breaker, &self.core.status);
+        let ServerParts { name, config, registry, budget, metrics, .. } = parts;
+        Arc::new(Server { name, config, core: self.core.clone(), registry, budget, session_terms, metrics })
+    }
+
+    fn with(parts: ServerParts, status: Status) -> Arc<Server> {
+        let breaker = Arc::new(Mutex::new(Breaker::new(parts.config.breaker.clone())));
+        let status = Arc::new(watch::Sender::new(status));
+        let session_terms = session_terms(&parts, &breaker, &status);
+        let ServerParts { name, config, spawner, command, registry, budget, metrics, .. } = parts;
         let conversation_terms = Terms {
             next_id: Arc::new(AtomicU64::new(1)),
             server: Arc::clone(&name),
@@ -153,20 +157,8 @@ impl Server {
             Arc::clone(&session_terms),
             Arc::clone(&breaker),
         );
-        Arc::new(Server {
-            name,
-            config,
-            pool,
-            registry,
-            budget,
-            breaker,
-            session_terms,
-            conversation_terms,
-            shared,
-            metrics,
-            status,
-            draining: AtomicBool::new(false),
-        })
+        let core = Core { pool, shared, conversation_terms, breaker, status, draining: Arc::default() };
+        Arc::new(Server { name, config, core, registry, budget, session_terms, metrics })
     }
 
     /// Its name.
@@ -196,13 +188,13 @@ impl Server {
     /// What is known of it, and a way to wait for more.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
-        self.status.subscribe()
+        self.core.status.subscribe()
     }
 
     /// Whether starts are being held back.
     #[must_use]
     pub fn breaker_is_open(&self) -> bool {
-        lock(&self.breaker).position(Instant::now()) == Position::Open
+        lock(&self.core.breaker).position(Instant::now()) == Position::Open
     }
 
     /// Sends the scout, and keeps what it found.
@@ -210,12 +202,12 @@ impl Server {
     /// # Errors
     /// What it came back with.
     pub async fn scout(&self) -> Result<Arc<Catalogue>, Arc<ScoutFailure>> {
-        let found = explore(&self.pool, self.conversation_terms.clone(), self.config.timeouts.start).await;
+        let found = explore(&self.core.pool, self.core.conversation_terms.clone(), self.config.timeouts.start).await;
         let found = found.map(Arc::new).map_err(Arc::new);
         if let Some(tools) = found.as_ref().ok().and_then(|catalogue| catalogue.tools.as_ref()) {
             self.metrics.set_tools(tools);
         }
-        self.status.send_modify(|status| match &found {
+        self.core.status.send_modify(|status| match &found {
             Ok(catalogue) => status.see(Arc::clone(catalogue)),
             Err(failure) => status.fail(Arc::clone(failure)),
         });
@@ -224,12 +216,12 @@ impl Server {
 
     /// Counts the server as seen well without a look, where the scout is switched off.
     pub fn trust(&self) {
-        self.status.send_if_modified(Status::see_well);
+        self.core.status.send_if_modified(Status::see_well);
     }
 
     /// Starts keeping spares.
     pub fn open_pool(&self) {
-        self.pool.open();
+        self.core.pool.open();
     }
 
     /// Opens a session: finds a seat, leases a child, sends it the client's `initialize`. The
@@ -238,7 +230,7 @@ impl Server {
     /// # Errors
     /// See [`Unopened`]; then no session exists, and no byte of the message reached a child.
     pub async fn open(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
-        if self.draining.load(Ordering::Acquire) {
+        if self.core.draining.load(Ordering::Acquire) {
             return Err(Unopened::Draining);
         }
         if self.budget.step() >= Step::Sessions {
@@ -258,12 +250,12 @@ impl Server {
     async fn open_own(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
         let Opening { principal, cap, account, only } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
-        lock(&self.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
+        lock(&self.core.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
         let lease = self.lease(&principal).await.map_err(|no_child| self.explain(no_child))?;
         let session =
             Session::new(self.registry.mint(), principal, message, only, None, Arc::clone(&self.session_terms));
         let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
-        let conversation = Conversation::start(lease, self.conversation_terms.clone(), Arc::downgrade(&who))
+        let conversation = Conversation::start(lease, self.core.conversation_terms.clone(), Arc::downgrade(&who))
             .ok_or(Unopened::StartFailed)?;
         self.registry.insert(&session, seat);
         // A drain says so before it walks the sessions: who came in after the walk sees it here.
@@ -287,7 +279,7 @@ impl Server {
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         let asked = message.string(message.fields().protocol_version).unwrap_or_default();
         let key = Key { revision: Revision::granted(asked.as_bytes()), principal: only_of };
-        let place = self.shared.enter(&key).map_err(|no_place| match no_place {
+        let place = self.core.shared.enter(&key).map_err(|no_place| match no_place {
             NoPlace::Breaker(retry) => Unopened::Breaker(retry),
             NoPlace::Closed => Unopened::Draining,
         })?;
@@ -318,21 +310,21 @@ impl Server {
         if soon != Condition::Starting {
             return soon;
         }
-        if self.pool.is_full() && !self.shared.make_room() && self.registry.make_room(&self.name, principal) {
-            self.shared.make_room();
+        if self.core.pool.is_full() && !self.core.shared.make_room() && self.registry.make_room(&self.name, principal) {
+            self.core.shared.make_room();
         }
         child.settled(self.config.pool.wait + self.config.timeouts.start).await
     }
 
     /// Leases a child. If none comes free soon, a session that has long been idle gives its own up.
     async fn lease(&self, principal: &Principal) -> Result<Lease, NoChild> {
-        let mut lease = pin!(self.pool.lease());
+        let mut lease = pin!(self.core.pool.lease());
         // Children of sessions that ended are still being stopped; theirs come free by themselves.
         let soon = ROOM_AFTER.min(self.config.pool.wait / 2);
         if let Ok(leased) = timeout(soon, lease.as_mut()).await {
             return leased;
         }
-        if self.pool.is_full() {
+        if self.core.pool.is_full() {
             self.registry.make_room(&self.name, principal);
         }
         lease.await
@@ -370,25 +362,64 @@ impl Server {
 
     /// Refuses new sessions from now on, those that wait for a child too, and stops the spares.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
-        self.pool.refuse();
+        self.core.draining.store(true, Ordering::Release);
+        self.core.pool.refuse();
+    }
+
+    /// Another server comes in its place: it takes no new session, starts no child any more and stops its spares.
+    /// Its sessions go on, each with the child it has, and end with that.
+    pub fn supersede(&self) {
+        self.core.shared.retire();
+        self.core.pool.refuse();
+    }
+
+    /// Waits until no child is left, after [`Server::supersede`]: each goes with its last session.
+    pub async fn deserted(&self) {
+        self.core.pool.close().await;
     }
 
     /// Whether it refuses new sessions.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.core.draining.load(Ordering::Acquire)
     }
 
     /// Stops every child and waits until none is left. Sessions must have ended.
     pub async fn close(&self) {
-        self.shared.close();
-        self.pool.close().await;
+        self.core.shared.close();
+        self.core.pool.close().await;
     }
 }
 
 fn lock(breaker: &Mutex<Breaker>) -> MutexGuard<'_, Breaker> {
     breaker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the sessions of a server share.
+fn session_terms(
+    parts: &ServerParts,
+    breaker: &Arc<Mutex<Breaker>>,
+    status: &Arc<watch::Sender<Status>>,
+) -> Arc<SessionTerms> {
+    let ServerParts { name, config, sessions, budget, streams, log, node, metrics, .. } = parts;
+    let accounts = Accounts {
+        log: log.clone(),
+        node: Arc::clone(node),
+        server: Arc::clone(name),
+        metrics: Arc::clone(metrics),
+        strict_status: config.strict_status,
+    };
+    Arc::new(SessionTerms {
+        server: Arc::clone(name),
+        limits: sessions.clone(),
+        timeouts: config.timeouts.clone(),
+        streams: streams.clone(),
+        budget: Arc::clone(budget),
+        handshakes: watch_handshakes(Arc::clone(breaker), Arc::clone(status), Arc::clone(name), Arc::clone(metrics)),
+        accounts: Arc::new(accounts),
+        metrics: Arc::clone(metrics),
+        child_wait: config.pool.wait,
+    })
 }
 
 /// Turns the end of each handshake into the breaker's next position.

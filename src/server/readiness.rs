@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::budget::{Budget, Step};
 use crate::config::Required;
 use crate::server::open::Server;
+use crate::server::roster::Roster;
 use crate::server::status::Health;
 
 /// What readiness depends on. Listeners are bound before anybody can ask.
 pub struct Readiness {
-    servers: Vec<Arc<Server>>,
+    roster: Arc<Roster>,
     budget: Arc<Budget>,
     draining: AtomicBool,
 }
@@ -18,8 +19,8 @@ pub struct Readiness {
 impl Readiness {
     /// Looks at these servers and this budget.
     #[must_use]
-    pub fn new(servers: Vec<Arc<Server>>, budget: Arc<Budget>) -> Arc<Readiness> {
-        Arc::new(Readiness { servers, budget, draining: AtomicBool::new(false) })
+    pub fn new(roster: Arc<Roster>, budget: Arc<Budget>) -> Arc<Readiness> {
+        Arc::new(Readiness { roster, budget, draining: AtomicBool::new(false) })
     }
 
     /// From now on unready, so that load balancers look elsewhere.
@@ -45,14 +46,16 @@ impl Readiness {
         if self.budget.step() >= Step::Calls {
             return Err("memory");
         }
-        let mut required = self.servers.iter().filter(|server| server.config().required == Required::Yes);
+        let servers = self.roster.current();
+        let mut required = servers.iter().filter(|server| server.config().required == Required::Yes);
         required.try_for_each(|server| check_server(server))
     }
 
     /// The same for one server; `None` if there is no such server.
     #[must_use]
     pub fn check_one(&self, name: &str) -> Option<Result<(), &'static str>> {
-        let server = self.servers.iter().find(|server| &**server.name() == name)?;
+        let servers = self.roster.current();
+        let server = servers.iter().find(|server| &**server.name() == name)?;
         Some(if self.is_draining() { Err("draining") } else { check_server(server) })
     }
 
@@ -60,7 +63,7 @@ impl Readiness {
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::new();
-        for server in &self.servers {
+        for server in &*self.roster.current() {
             let status = server.status().borrow().clone();
             let (state, reason) = match &status.health {
                 _ if server.breaker_is_open() => ("breaker_open", String::new()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -18,6 +18,7 @@ use crate::mcp::stream_log::Bounds;
 use crate::server::diagnosis::Diagnosis;
 use crate::server::open::{Server, ServerParts};
 use crate::server::readiness::Readiness;
+use crate::server::roster::Roster;
 use crate::telemetry::label::SessionEnd;
 use crate::telemetry::{AccessLog, Metrics};
 use crate::upstream::{Command, Living, Spawner};
@@ -39,8 +40,8 @@ const RETURN_EVERY: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// What the servers are built with.
-pub struct ServersParts<'a> {
+/// What a configuration says about servers and their sessions.
+pub struct Settings<'a> {
     /// `[servers.*]`
     pub servers: &'a BTreeMap<Arc<str>, Arc<config::Server>>,
     /// `[sessions]`
@@ -49,6 +50,10 @@ pub struct ServersParts<'a> {
     pub streams: &'a config::Streams,
     /// `[replay]`
     pub replay: &'a config::Replay,
+}
+
+/// What the servers are built with and keep.
+pub struct ServersParts {
     /// The memory budget.
     pub budget: Arc<Budget>,
     /// The numbers.
@@ -61,12 +66,12 @@ pub struct ServersParts<'a> {
 
 /// Every server of this process.
 pub struct Servers {
-    all: Vec<Arc<Server>>,
+    roster: Arc<Roster>,
     registry: Arc<Registry>,
     readiness: Arc<Readiness>,
-    tick: Duration,
-    living: Living,
-    scope_supported: bool,
+    tick: Mutex<Duration>,
+    spawner: Spawner,
+    parts: ServersParts,
 }
 
 impl Servers {
@@ -74,25 +79,39 @@ impl Servers {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub fn new(parts: &ServersParts<'_>) -> io::Result<Arc<Servers>> {
+    pub fn new(settings: &Settings<'_>, parts: ServersParts) -> io::Result<Arc<Servers>> {
         let spawner = Spawner::start()?;
-        let ledger = Ledger::new(Arc::clone(&parts.budget), Arc::clone(&parts.metrics), parts.replay.total);
-        let registry = Registry::new(Arc::clone(&parts.node), parts.sessions.clone(), Arc::clone(&ledger));
-        let all: Vec<Arc<Server>> = parts
-            .servers
-            .iter()
-            .map(|(name, config)| Server::new(server_parts(parts, name, config, &spawner, &registry, &ledger)))
-            .collect();
-        let readiness = Readiness::new(all.clone(), Arc::clone(&parts.budget));
-        let tick = tick_of(parts);
-        let (living, scope_supported) = (spawner.living().clone(), spawner.scope_supported());
-        Ok(Arc::new(Servers { all, registry, readiness, tick, living, scope_supported }))
+        let ledger = Ledger::new(Arc::clone(&parts.budget), Arc::clone(&parts.metrics), settings.replay.total);
+        let registry = Registry::new(Arc::clone(&parts.node), settings.sessions.clone(), ledger);
+        let roster: Arc<Roster> = Arc::default();
+        let readiness = Readiness::new(Arc::clone(&roster), Arc::clone(&parts.budget));
+        let tick = Mutex::new(tick_of(settings));
+        let servers = Arc::new(Servers { roster, registry, readiness, tick, spawner, parts });
+        servers.adopt(&servers.plan(settings, false), settings);
+        Ok(servers)
     }
 
     /// The servers, in name order.
     #[must_use]
-    pub fn all(&self) -> &[Arc<Server>] {
-        &self.all
+    pub fn all(&self) -> Arc<[Arc<Server>]> {
+        self.roster.current()
+    }
+
+    /// Those there are, and those that leave.
+    #[must_use]
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Takes over what concerns all sessions together.
+    pub(super) fn apply(&self, settings: &Settings<'_>) {
+        self.registry.set_limits(settings.sessions.clone());
+        self.registry.ledger().set_total(settings.replay.total);
+        *self.tick() = tick_of(settings);
     }
 
     /// Whether the gateway is ready.
@@ -104,27 +123,62 @@ impl Servers {
     /// Whether the kernel keeps children out of each other's `/proc`.
     #[must_use]
     pub fn scope_supported(&self) -> bool {
-        self.scope_supported
+        self.spawner.scope_supported()
+    }
+
+    pub(super) fn server_parts(
+        &self,
+        settings: &Settings<'_>,
+        name: &Arc<str>,
+        config: &Arc<config::Server>,
+    ) -> ServerParts {
+        let ServersParts { budget, metrics, log, node } = &self.parts;
+        let metrics = metrics.server(name);
+        let mut command = Command::new(Arc::clone(name), config, std::env::vars_os());
+        let lines = Arc::clone(&metrics);
+        command.stderr_count = Some(Arc::new(move |count| (0..count).for_each(|_| lines.stderr_line())));
+        command.metrics = Some(Arc::clone(&metrics));
+        let Settings { sessions, streams, replay, .. } = settings;
+        let streams = StreamTerms {
+            server: Arc::clone(name),
+            bounds: Bounds { events: replay.events, bytes: replay.bytes, window: SEND_WINDOW },
+            age: replay.age,
+            retry: streams.retry,
+            ledger: Arc::clone(self.registry.ledger()),
+            metrics: Arc::clone(&metrics),
+        };
+        ServerParts {
+            name: Arc::clone(name),
+            config: Arc::clone(config),
+            sessions: (*sessions).clone(),
+            spawner: self.spawner.clone(),
+            command,
+            registry: Arc::clone(&self.registry),
+            budget: Arc::clone(budget),
+            streams,
+            log: log.clone(),
+            node: Arc::clone(node),
+            metrics,
+        }
     }
 
     /// The processes of all servers that are not reaped yet.
     #[must_use]
     pub fn living(&self) -> Living {
-        self.living.clone()
+        self.spawner.living().clone()
     }
 
     /// Looks at every session's clocks, again and again.
     pub async fn sweep(&self) {
-        let mut ticks = tokio::time::interval(self.tick);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut last = Instant::now();
         let (mut ended, mut owed, mut returned) = (0, 0, Instant::now());
         loop {
-            ticks.tick().await;
+            let tick = *self.tick();
+            tokio::time::sleep(tick).await;
             let now = Instant::now();
             // After a standstill (a stopped process, a suspended machine) what clients sent meanwhile
             // still waits in the kernel; one tick lets it be heard first.
-            let stood_still = now.duration_since(last) >= self.tick + STANDSTILL;
+            let stood_still = now.duration_since(last) >= tick + STANDSTILL;
             last = now;
             if stood_still {
                 continue;
@@ -166,9 +220,18 @@ impl Servers {
 
     /// Refuses new sessions and calls from now on.
     pub fn drain(&self) {
-        for server in &self.all {
+        for server in self.whoever_is_left() {
             server.drain();
         }
+    }
+
+    /// Pause between two looks at clocks.
+    fn tick(&self) -> MutexGuard<'_, Duration> {
+        self.tick.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn whoever_is_left(&self) -> impl Iterator<Item = Arc<Server>> {
+        self.all().to_vec().into_iter().chain(self.roster.leaving())
     }
 
     /// Ends the sessions of callers who may have none any more.
@@ -183,14 +246,8 @@ impl Servers {
 
     /// Stops every child, those of all servers at the same time, and waits until none is left.
     pub async fn close(&self) {
-        let mut closing: JoinSet<()> = self
-            .all
-            .iter()
-            .map(|server| {
-                let server = Arc::clone(server);
-                async move { server.close().await }
-            })
-            .collect();
+        let mut closing: JoinSet<()> =
+            self.whoever_is_left().map(|server| async move { server.close().await }).collect();
         while closing.join_next().await.is_some() {}
     }
 }
@@ -226,47 +283,11 @@ impl Server {
     }
 }
 
-fn server_parts(
-    parts: &ServersParts<'_>,
-    name: &Arc<str>,
-    config: &Arc<config::Server>,
-    spawner: &Spawner,
-    registry: &Arc<Registry>,
-    ledger: &Arc<Ledger>,
-) -> ServerParts {
-    let metrics = parts.metrics.server(name);
-    let mut command = Command::new(Arc::clone(name), config, std::env::vars_os());
-    let lines = Arc::clone(&metrics);
-    command.stderr_count = Some(Arc::new(move |count| (0..count).for_each(|_| lines.stderr_line())));
-    command.metrics = Some(Arc::clone(&metrics));
-    let streams = StreamTerms {
-        server: Arc::clone(name),
-        bounds: Bounds { events: parts.replay.events, bytes: parts.replay.bytes, window: SEND_WINDOW },
-        age: parts.replay.age,
-        retry: parts.streams.retry,
-        ledger: Arc::clone(ledger),
-        metrics: Arc::clone(&metrics),
-    };
-    ServerParts {
-        name: Arc::clone(name),
-        config: Arc::clone(config),
-        sessions: parts.sessions.clone(),
-        spawner: spawner.clone(),
-        command,
-        registry: Arc::clone(registry),
-        budget: Arc::clone(&parts.budget),
-        streams,
-        log: parts.log.clone(),
-        node: Arc::clone(&parts.node),
-        metrics,
-    }
-}
-
 /// Often enough that the shortest clock is at most an eighth late.
-fn tick_of(parts: &ServersParts<'_>) -> Duration {
-    let sessions = parts.sessions;
-    let own = [Some(sessions.uninitialized), sessions.idle, sessions.absolute, Some(parts.replay.age)];
-    let servers = parts.servers.values().flat_map(|server| {
+fn tick_of(settings: &Settings<'_>) -> Duration {
+    let sessions = settings.sessions;
+    let own = [Some(sessions.uninitialized), sessions.idle, sessions.absolute, Some(settings.replay.age)];
+    let servers = settings.servers.values().flat_map(|server| {
         let timeouts = &server.timeouts;
         [Some(timeouts.start), timeouts.call_idle, timeouts.call_total, timeouts.ask]
     });

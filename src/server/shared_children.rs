@@ -36,6 +36,8 @@ pub(super) struct Key {
 struct State {
     by_key: HashMap<Key, Vec<Arc<SharedChild>>>,
     keepers: JoinSet<()>,
+    /// No place is given out any more; children go with their last session.
+    retired: bool,
     closed: bool,
 }
 
@@ -100,7 +102,7 @@ impl SharedChildren {
     /// Takes a place at the child with the most room, or at a new one where none has any.
     pub(super) fn enter(self: &Arc<Self>, key: &Key) -> Result<Place, NoPlace> {
         let mut state = self.state();
-        if state.closed {
+        if state.closed || state.retired {
             return Err(NoPlace::Closed);
         }
         while state.keepers.try_join_next().is_some() {}
@@ -149,6 +151,12 @@ impl SharedChildren {
         usable && !self.is_retired(child)
     }
 
+    /// Gives out no place any more: each child goes with its last session, and takes its sessions along if it goes
+    /// first.
+    pub(super) fn retire(&self) {
+        self.state().retired = true;
+    }
+
     /// Whether it takes no new session.
     fn is_retired(&self, child: &SharedChild) -> bool {
         let pool = &self.config.pool;
@@ -175,6 +183,8 @@ impl SharedChildren {
                 // Whoever waits for the first process is told; sessions that live on get another try.
                 Err(condition) if condition == Condition::Closed || child.greeting().is_none() => {
                     child.change(condition);
+                    // There will be no other process for those that are here.
+                    child.end_sessions();
                     return;
                 }
                 Err(_) => backoff.after(Duration::ZERO).max(FIRST_PAUSE),
@@ -230,7 +240,8 @@ impl SharedChildren {
             }
             let idle = self.config.pool.idle_timeout;
             let unused = child.unused_since().is_some_and(|since| idle.is_some_and(|most| since.elapsed() >= most));
-            if (unused || self.is_retired(child)) && child.close_if_unused() {
+            let retired = self.state().retired || self.is_retired(child);
+            if (unused || retired) && child.close_if_unused() {
                 return Done::Unused;
             }
         }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::label::{Answer, Outcome, Refusal};
 use super::line::{Format, Line};
+use super::loudness::Loudness;
 use super::session_digest::SessionDigest;
 use super::spool::Spool;
 use super::timestamp;
 use crate::caller::{Peer, Principal};
-use crate::config::{Access, LogLevel};
+use crate::config::LogLevel;
 
 /// Longest `client`, `rpc_id` and offending value, in characters.
 const LONGEST_SHORT: usize = 64;
@@ -197,11 +198,16 @@ impl RefusedLine<'_> {
 pub struct AccessLog {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
-    pub(super) access: Access,
-    pub(super) level: LogLevel,
+    pub(super) loudness: Arc<Loudness>,
 }
 
 impl AccessLog {
+    /// How much is logged, here and by everybody else.
+    #[must_use]
+    pub fn loudness(&self) -> &Loudness {
+        &self.loudness
+    }
+
     /// Whether a message with this outcome gets a line, so that its fields need gathering.
     #[must_use]
     pub fn wants(&self, outcome: Outcome) -> bool {
@@ -224,12 +230,7 @@ impl AccessLog {
     }
 
     fn admits(&self, failed: bool, level: LogLevel) -> bool {
-        let admitted = match self.access {
-            Access::All => true,
-            Access::Errors => failed,
-            Access::Off => false,
-        };
-        admitted && level <= self.level
+        self.loudness.admits(failed) && level <= self.loudness.level()
     }
 
     fn line(&self, level: LogLevel, event: &str, write: impl FnOnce(&mut Line<'_>)) {

@@ -13,6 +13,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
 use super::line::{Format, Line};
+use super::loudness::Loudness;
 use super::spool::Spool;
 use super::timestamp;
 use crate::config::LogLevel;
@@ -34,7 +35,7 @@ thread_local! {
 pub(super) struct EventLayer {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
-    pub(super) level: LogLevel,
+    pub(super) loudness: Arc<Loudness>,
     /// Whether everything but errors is left out for now.
     pub(super) hushed: Arc<AtomicBool>,
 }
@@ -42,7 +43,8 @@ pub(super) struct EventLayer {
 impl EventLayer {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         let own = is_own(metadata.target());
-        let limit = if own { self.level } else { self.level.min(LogLevel::Warn) };
+        let level = self.loudness.level();
+        let limit = if own { level } else { level.min(LogLevel::Warn) };
         metadata.is_event() && log_level(*metadata.level()) <= limit
     }
 }
@@ -57,7 +59,7 @@ impl<S: Subscriber> Layer<S> for EventLayer {
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(match self.level {
+        Some(match self.loudness.level() {
             LogLevel::Error => LevelFilter::ERROR,
             LogLevel::Warn => LevelFilter::WARN,
             LogLevel::Info => LevelFilter::INFO,

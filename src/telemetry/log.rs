@@ -16,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::access::AccessLog;
 use super::layer::EventLayer;
 use super::line::{Format, Line};
+use super::loudness::Loudness;
 use super::spool::Spool;
 use super::timestamp;
 use crate::config::{self, LogFormat, LogLevel};
@@ -39,7 +40,7 @@ pub enum Sink {
 pub struct Logs {
     spool: Arc<Spool>,
     format: Format,
-    config: config::Telemetry,
+    loudness: Arc<Loudness>,
     hushed: Arc<AtomicBool>,
 }
 
@@ -79,19 +80,20 @@ impl Logs {
             Sink::Writer(mut sink) => written.write_to(&mut *sink, format),
         })?;
         let hushed = Arc::new(AtomicBool::new(false));
-        let layer = EventLayer { spool: Arc::clone(&spool), format, level: config.level, hushed: Arc::clone(&hushed) };
-        Ok((Logs { spool, format, config: config.clone(), hushed }, Registry::default().with(layer)))
+        let loudness = Arc::new(Loudness::new(config));
+        let layer = EventLayer {
+            spool: Arc::clone(&spool),
+            format,
+            loudness: Arc::clone(&loudness),
+            hushed: Arc::clone(&hushed),
+        };
+        Ok((Logs { spool, format, loudness, hushed }, Registry::default().with(layer)))
     }
 
     /// Where access lines go.
     #[must_use]
     pub fn access(&self) -> AccessLog {
-        AccessLog {
-            spool: Arc::clone(&self.spool),
-            format: self.format,
-            access: self.config.access,
-            level: self.config.level,
-        }
+        AccessLog { spool: Arc::clone(&self.spool), format: self.format, loudness: Arc::clone(&self.loudness) }
     }
 
     /// Leaves out what is neither an error nor an access line, for as long as somebody draws on the same terminal.
@@ -102,7 +104,7 @@ impl Logs {
 
     /// Logs an event whose fields hold structure, such as `ready`; they stand in the order given.
     pub fn line_json(&self, level: LogLevel, event: &str, fields: &[(&str, Value)]) {
-        if level > self.config.level {
+        if level > self.loudness.level() {
             return;
         }
         let mut out = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
@@ -129,6 +129,18 @@ impl Metrics {
     /// What is done about the memory budget: 0 nothing to 4.
     pub fn overload_state(&self, step: u8) {
         self.families.overload_state.set(step.into());
+    }
+
+    /// The configuration was read and is in effect, now.
+    pub fn config_loaded(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.families.config_last_reload_successful.set(1);
+        self.families.config_last_reload_success_timestamp_seconds.set(i64::try_from(now).unwrap_or(i64::MAX));
+    }
+
+    /// A configuration was read and refused; what was in effect still is.
+    pub fn config_refused(&self) {
+        self.families.config_last_reload_successful.set(0);
     }
 
     /// Credentials were checked by the method with this configuration name.

@@ -169,6 +169,8 @@ const TABLE: &str = "
     memory_budget_bytes gauge
     overload_state gauge
     auth_checks_total counter method,result
+    config_last_reload_successful gauge
+    config_last_reload_success_timestamp_seconds gauge
 ";
 
 #[test]

@@ -98,6 +98,29 @@ impl Gateway {
         }
     }
 
+    /// Puts another configuration into its file and asks for it by HUP; what the gateway says of it.
+    #[track_caller]
+    pub fn reload(&self, toml: &str) -> Value {
+        // The keys file is told of by the same names, with the number of its keys or its own path.
+        let file = self.config_file();
+        let told = || -> Vec<Value> {
+            let is_told = |event: &Value| {
+                matches!(event["event"].as_str(), Some("reload" | "reload_failed"))
+                    && event["config"] == file.to_str().unwrap()
+            };
+            self.events().into_iter().filter(is_told).collect()
+        };
+        fs::write(&file, with_listeners(toml)).unwrap();
+        let before = told().len();
+        self.signal(Signal::HUP);
+        await_that("an answer to HUP", || told().get(before).cloned())
+    }
+
+    /// The file it was started with.
+    pub fn config_file(&self) -> PathBuf {
+        self.directory.path().join("gangway.toml")
+    }
+
     /// The first address it serves clients on.
     #[track_caller]
     pub fn address(&self) -> SocketAddr {
@@ -264,7 +287,7 @@ pub fn pid(id: u32) -> Pid {
 }
 
 /// Adds the listeners a configuration does not name, so that every test has ports of its own.
-fn with_listeners(toml: &str) -> String {
+pub fn with_listeners(toml: &str) -> String {
     let mut text = toml.to_owned();
     for table in ["listen", "admin"] {
         let parsed = text.parse::<toml::Table>();

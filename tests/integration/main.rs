@@ -81,6 +81,8 @@ mod payload;
 mod pipes;
 mod pool;
 mod progress_token;
+mod reload;
+mod reload_load;
 mod replay;
 mod resume;
 mod revocation;

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Bound, End, Observer, Phase, bind, serve};
+use super::{Bound, End, Observer, Phase, Terms, bind, serve};
 use crate::config::{Address, Limits};
 use crate::telemetry::label::Accepted;
 
@@ -157,9 +157,10 @@ fn start(limits: &Limits) -> Running {
     let (record, script) = (Arc::new(Record::default()), Arc::new(Script::default()));
     let told = Arc::clone(&script);
     let service = Arc::new(move |request, _| answer(request, Arc::clone(&told)));
-    let (limits, observer) = (limits.clone(), Arc::clone(&record) as Arc<dyn Observer>);
+    let (_, terms) = watch::channel(Terms { limits: limits.clone(), trusted: Vec::new() });
+    let observer = Arc::clone(&record) as Arc<dyn Observer>;
     let served = tokio::spawn(async move {
-        serve(listener, &limits, Vec::new(), receiver, service, observer).await;
+        serve(listener, terms, receiver, service, observer).await;
     });
     Running { address, phase, served, record, script }
 }

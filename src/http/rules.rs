@@ -1,0 +1,112 @@
+//! What one configuration says about requests: replaced as a whole, so that a request is judged by one of them
+//! from its beginning to its end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::budget::Budget;
+use crate::config;
+use crate::http::forwarded::Proxies;
+use crate::http::guard::Guard;
+use crate::http::read::Bounds;
+use crate::server::Server;
+use crate::telemetry::label::Route;
+
+/// What rules are made of.
+pub struct RulesParts<'a> {
+    /// `[listen]`
+    pub listen: &'a config::Listen,
+    /// `[limits]`
+    pub limits: &'a config::Limits,
+    /// `[streams]`
+    pub streams: &'a config::Streams,
+    /// Every server.
+    pub servers: &'a [Arc<Server>],
+    /// Servers of configurations before, which still have sessions.
+    pub leaving: &'a [Arc<Server>],
+    /// Sessions of one verified caller, unless its key says otherwise.
+    pub cap: Option<usize>,
+}
+
+/// What is served at one path.
+pub(super) struct Endpoint {
+    pub(super) server: Arc<Server>,
+    pub(super) route: Route,
+    /// The path without the public prefix, for the page.
+    pub(super) path: Arc<str>,
+    /// It is there only for sessions that are open.
+    pub(super) leaving: bool,
+}
+
+/// The rules.
+pub(super) struct Rules {
+    pub(super) guard: Guard,
+    pub(super) prefix: String,
+    pub(super) listen: config::Listen,
+    pub(super) proxies: Proxies,
+    pub(super) cap: Option<usize>,
+    pub(super) bounds: Bounds,
+    pub(super) streams: config::Streams,
+    endpoints: HashMap<String, Endpoint>,
+    servers: Vec<Arc<Server>>,
+}
+
+impl Rules {
+    /// Lays out every route.
+    pub(super) fn new(parts: &RulesParts<'_>, budget: Arc<Budget>) -> Arc<Rules> {
+        let RulesParts { listen, limits, streams, servers, leaving, cap } = parts;
+        let mut rules = Rules {
+            guard: Guard::new(listen, limits.header_fields),
+            prefix: listen.public_url.as_ref().map(|url| url.path.clone()).unwrap_or_default(),
+            proxies: Proxies::new(listen.trusted_proxies.clone()),
+            listen: (*listen).clone(),
+            cap: *cap,
+            bounds: Bounds { bytes: limits.body_bytes, idle: limits.body_idle, budget },
+            streams: (*streams).clone(),
+            endpoints: HashMap::new(),
+            servers: servers.to_vec(),
+        };
+        servers.iter().for_each(|server| rules.lay_out(server.config(), server, false));
+        for left in *leaving {
+            // Its open sessions are found by its name, so that whoever has the name now answers for them too.
+            let server = rules.server(left.name()).unwrap_or(left).clone();
+            rules.lay_out(left.config(), &server, true);
+        }
+        Arc::new(rules)
+    }
+
+    /// Serves the paths of `config` by `server`, as far as they are free.
+    fn lay_out(&mut self, config: &config::Server, server: &Arc<Server>, leaving: bool) {
+        let path: Arc<str> = config.path.as_str().into();
+        let mut serve = |path: &str, route| {
+            let endpoint = || Endpoint { server: Arc::clone(server), route, path: path.into(), leaving };
+            self.endpoints.entry(format!("{}{path}", self.prefix)).or_insert_with(endpoint);
+        };
+        serve(&path, Route::Mcp);
+        if config.legacy_sse {
+            serve(&config.sse_path(), Route::Sse);
+            serve(&config.messages_path(), Route::Messages);
+        }
+    }
+
+    /// `/x` and `/x/` are the same; nothing else is folded, and nothing is redirected, since a
+    /// redirect loses the body or the credentials.
+    pub(super) fn find(&self, path: &str) -> Option<&Endpoint> {
+        self.endpoints.get(path).or_else(|| self.endpoints.get(path.strip_suffix('/')?))
+    }
+
+    /// The server of this name.
+    pub(super) fn server(&self, name: &str) -> Option<&Arc<Server>> {
+        self.servers.iter().find(|server| &**server.name() == name)
+    }
+
+    /// A path without the public prefix.
+    pub(super) fn own<'p>(&self, path: &'p str) -> &'p str {
+        path.strip_prefix(&self.prefix).unwrap_or(path)
+    }
+
+    /// The route of a path no server answers at.
+    pub(super) fn health_route(&self, path: &str) -> Route {
+        if self.listen.health && matches!(self.own(path), "/livez" | "/readyz") { Route::Health } else { Route::Other }
+    }
+}
