@@ -168,7 +168,9 @@ def progress(call):
     for value in values:
         if pace := call.get("pace", 0):
             yield after(pace)
-        call.progress(value, len(values), token)
+        call.progress(value, len(values), token, call.get("bytes", 0))
+    if gate := call.get("gate"):
+        yield lambda: gate in STATE.gates
     call.answer(text("progressed"))
     for extra in range(call.get("late", 0)):
         call.progress(len(values) + extra + 1, len(values), token)
