@@ -53,6 +53,7 @@ hold, release          {"gate"}: waits for that gate; opens it, for calls to com
 await_held             {"gate", "count"}: answers when so many calls wait at that gate
 wait                   {"path"}: waits for that named pipe, while other calls go on
 sleep                  {"seconds"}: waits so long
+delay                  {"seconds", …}: waits so long, then as echo
 silent                 {}: never answers
 reverse                {"of"}: waits until so many of these calls are there; answers the last one first
 await_cancelled        {"count": 1}: answers when so many cancellations came, with the raw ids

@@ -121,6 +121,12 @@ def sleep(call):
 
 
 @tool
+def delay(call):
+    yield after(call.get("seconds"))
+    return structured(call.raw)
+
+
+@tool
 def silent(call):
     yield lambda: False
 

@@ -94,6 +94,7 @@ mod session_room;
 mod sessions;
 mod sharing;
 mod sharing_death;
+mod sharing_load;
 mod sharing_turns;
 mod sharing_wishes;
 mod smoke;
