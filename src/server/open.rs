@@ -147,12 +147,10 @@ impl Server {
             hang_after: PING_WAIT,
         };
         let pool = Pool::new(spawner, command, Arc::clone(&config), Arc::clone(&metrics));
-        // Another session's call may be what keeps it; that has its own time to end.
-        let hang_after = config.timeouts.call_idle.unwrap_or_default().max(PING_WAIT);
         let shared = SharedChildren::new(
             Arc::clone(&pool),
             Arc::clone(&config),
-            Terms { hang_after, ..conversation_terms.clone() },
+            conversation_terms.clone(),
             Arc::clone(&session_terms),
             Arc::clone(&breaker),
         );
