@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::auth;
 use super::document::Place;
-use super::meaning::{Admin, Listen, Method};
+use super::meaning::{Admin, Listen, Method, Mode};
 use super::pinned;
 use super::report::Report;
 use super::server::Said;
@@ -123,6 +123,11 @@ impl Doors<'_> {
             if !typed && let Some(package) = pinned::unpinned(&said.server.command, &said.server.args) {
                 self.report.warning(format!(
                     "{name}: the version of {package} is not pinned, so any start may run other code: write {package}@VERSION"
+                ));
+            }
+            if said.server.mode == Mode::Shared {
+                self.report.warning(format!(
+                    "{name}: mode \"shared\" makes one trust domain of all its callers: each can affect the others through the process"
                 ));
             }
         }

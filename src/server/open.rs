@@ -25,7 +25,7 @@ use crate::server::shared_children::{Key, NoPlace, SharedChildren};
 use crate::server::status::Status;
 use crate::telemetry::label::{SessionEnd, Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
-use crate::upstream::conversation::{Conversation, Terms};
+use crate::upstream::conversation::{Conversation, PING_WAIT, Terms};
 use crate::upstream::lease::Lease;
 use crate::upstream::participant::Participant;
 use crate::upstream::pool::{NoChild, Pool};
@@ -148,6 +148,7 @@ impl Server {
             line_bytes: config.line_bytes,
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            hang_after: PING_WAIT,
         };
         let pool = Pool::new(spawner, command, Arc::clone(&config), Arc::clone(&metrics));
         let shared = SharedChildren::new(

@@ -88,10 +88,12 @@ impl SharedChildren {
     pub(super) fn new(
         pool: Arc<Pool>,
         config: Arc<config::Server>,
-        terms: Terms,
+        mut terms: Terms,
         session_terms: Arc<SessionTerms>,
         breaker: Arc<Mutex<Breaker>>,
     ) -> Arc<SharedChildren> {
+        // Another session's call may be what keeps a child that answers nothing; that call has its own time to end.
+        terms.hang_after = config.timeouts.call_idle.map_or(terms.hang_after, |idle| idle.max(terms.hang_after));
         Arc::new(SharedChildren { pool, config, terms, session_terms, breaker, state: Mutex::default() })
     }
 

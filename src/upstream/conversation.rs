@@ -43,6 +43,8 @@ pub struct Terms {
     /// The next child-side id, for all children of the server: an id is never used twice, so that
     /// an answer can reach no other request, whichever child it comes from.
     pub next_id: Arc<AtomicU64>,
+    /// How long a child that let a call time out may answer nothing, a ping included.
+    pub hang_after: Duration,
 }
 
 /// Characters logged of a line that is no message.
@@ -51,8 +53,8 @@ const BAD_LINE_CHARACTERS: usize = 256;
 /// Bad lines logged at once; from then on one a second. All are counted.
 const BAD_LINES_AT_ONCE: u32 = 20;
 
-/// How long a child that let a call time out may take to answer a ping.
-const PING_WAIT: Duration = Duration::from_secs(30);
+/// How long a child that let a call time out may take to answer a ping, where nobody else waits for it.
+pub const PING_WAIT: Duration = Duration::from_secs(30);
 
 struct Waiting {
     who: Arc<dyn Participant>,
@@ -65,6 +67,8 @@ struct Inflight {
     calls: CallMap<Waiting>,
     /// The ping that must be answered by then, if one is out.
     ping: Option<u64>,
+    /// A call was answered since that ping.
+    lives: bool,
     gone: Option<Gone>,
 }
 
@@ -123,6 +127,16 @@ impl Conversation {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether nothing was answered since this ping. One that was overtaken by answers is waited for no longer.
+    fn still_awaits(&self, ping: u64) -> bool {
+        let mut inflight = self.inflight();
+        let awaited = inflight.ping == Some(ping);
+        if awaited && inflight.lives {
+            inflight.ping = None;
+        }
+        awaited && !inflight.lives
     }
 
     /// Whether it has ended.
@@ -228,6 +242,7 @@ impl Conversation {
                 return;
             }
             inflight.ping = Some(ping);
+            inflight.lives = false;
         }
         let sent = self.outbound.send(Sender::Gateway, None, true, |line| {
             line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
@@ -378,7 +393,9 @@ impl Conversation {
                 inflight.ping = None;
                 return Some(None);
             }
-            inflight.calls.remove(&call).map(Some)
+            let waiting = inflight.calls.remove(&call)?;
+            inflight.lives = true;
+            Some(Some(waiting))
         });
         match (call, waiting) {
             (Some(call), Some(Some(waiting))) => waiting.who.answer(call, Answer::Message(message)),
@@ -491,14 +508,15 @@ async fn write(conversation: Weak<Conversation>, outbound: Arc<Outbound>) {
     }
 }
 
-/// Ends a child that had all of [`PING_WAIT`] to answer. While nobody reads what it writes it may
+/// Ends a child that had all of [`Terms::hang_after`] to answer. While nobody reads what it writes it may
 /// be stuck with its answer in hand, so the time begins anew after such a pause.
 async fn give_up_unless_answered(conversation: Weak<Conversation>, ping: u64) {
     loop {
-        let Some(before) = conversation.upgrade().map(|conversation| conversation.pauses.count()) else { return };
-        tokio::time::sleep(PING_WAIT).await;
+        let look = |conversation: Arc<Conversation>| (conversation.pauses.count(), conversation.terms.hang_after);
+        let Some((before, patience)) = conversation.upgrade().map(look) else { return };
+        tokio::time::sleep(patience).await;
         let Some(conversation) = conversation.upgrade() else { return };
-        if conversation.inflight().ping != Some(ping) {
+        if !conversation.still_awaits(ping) {
             return;
         }
         if before % 2 == 0 && conversation.pauses.count() == before {

@@ -53,15 +53,17 @@ hold, release          {"gate"}: waits for that gate; opens it, for calls to com
 await_held             {"gate", "count"}: answers when so many calls wait at that gate
 wait                   {"path"}: waits for that named pipe, while other calls go on
 sleep                  {"seconds"}: waits so long
+delay                  {"seconds", …}: waits so long, then as echo
 silent                 {}: never answers
 reverse                {"of"}: waits until so many of these calls are there; answers the last one first
 await_cancelled        {"count": 1}: answers when so many cancellations came, with the raw ids
 late                   {}: answers only after it was cancelled
 twice                  {"times": 2}: the same answer so often
 answer_as              {"id": any, "then": true}: an answer under that id, byte for byte; then its own
-progress               {"count": 3, "late": 0, "pace": 0, "token": any, "values": […]}: so many progress
-                       notifications, one every `pace` seconds; `late` more after the answer; `token`
-                       instead of the client's
+progress               {"count": 3, "late": 0, "pace": 0, "token": any, "values": […], "bytes": 0, "gate"}:
+                       so many progress notifications, one every `pace` seconds, each so much longer;
+                       `late` more after the answer; `token` instead of the client's; `gate`: waits for it
+                       before the answer
 log                    {"level": "info", "count": 1, "bytes": 0}: log messages, each so much longer
 notify                 {"method", "params", "count": 1}: a notification, params byte for byte
 touch                  {"uri"}: resources/updated, only if subscribed to

@@ -121,6 +121,12 @@ def sleep(call):
 
 
 @tool
+def delay(call):
+    yield after(call.get("seconds"))
+    return structured(call.raw)
+
+
+@tool
 def silent(call):
     yield lambda: False
 
@@ -168,7 +174,9 @@ def progress(call):
     for value in values:
         if pace := call.get("pace", 0):
             yield after(pace)
-        call.progress(value, len(values), token)
+        call.progress(value, len(values), token, call.get("bytes", 0))
+    if gate := call.get("gate"):
+        yield lambda: gate in STATE.gates
     call.answer(text("progressed"))
     for extra in range(call.get("late", 0)):
         call.progress(len(values) + extra + 1, len(values), token)

@@ -151,10 +151,11 @@ class Call:
     def answer(self, result):
         OUT.answer(self.id, b"result", result)
 
-    def progress(self, value, total, token=None):
+    def progress(self, value, total, token=None, size=0):
         token = token or self.token
         if token is not None:
-            params = b'{"progressToken":%s,"progress":%s,"total":%d}' % (token, dump(value), total)
+            message = b',"message":"%s"' % (b"x" * size) if size else b""
+            params = b'{"progressToken":%s,"progress":%s,"total":%d%s}' % (token, dump(value), total, message)
             OUT.notify("notifications/progress", params)
 
 

@@ -96,6 +96,8 @@ mod session_room;
 mod sessions;
 mod sharing;
 mod sharing_death;
+mod sharing_load;
+mod sharing_turns;
 mod sharing_wishes;
 mod smoke;
 mod sse;

@@ -97,6 +97,7 @@ fn what_works_but_deserves_a_line_is_a_warning() {
         ),
         (format!("listen.address = \"0.0.0.0:1\"\n{key}{server}"), "API keys travel in plain HTTP"),
         ("[servers.a]\ncommand = \"npx\"\nargs = [\"x\"]\n".to_owned(), "a: the version of x is not pinned"),
+        (format!("{server}mode = \"shared\"\n"), "a: mode \"shared\" makes one trust domain"),
         (format!("admin.address = \"0.0.0.0:1\"\n{server}"), "admin.address is open to other machines"),
         (format!("{}{server}", key.replace(" }", ", expires = 2020-01-01 }")), "the key k has expired"),
         (

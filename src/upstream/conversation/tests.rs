@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -11,6 +12,7 @@ use super::{Conversation, PING_WAIT, Terms};
 use crate::budget::Budget;
 use crate::config::{Metrics as MetricsConfig, Queue};
 use crate::mcp::message::Message;
+use crate::mcp::scan::Author;
 use crate::telemetry::Metrics;
 use crate::upstream::command::tests::server;
 use crate::upstream::participant::{Answer, Gone, Owner, Participant};
@@ -57,6 +59,7 @@ async fn talk(script: &str) -> (Arc<Conversation>, Arc<Witness>) {
     let lease = pool.lease().await.expect("a child");
     let terms = Terms {
         next_id: Arc::new(AtomicU64::new(1)),
+        hang_after: PING_WAIT,
         server: Arc::from("test"),
         queue: Queue { messages: 8, bytes: 8192 },
         line_bytes: 8192,
@@ -95,6 +98,26 @@ async fn a_child_that_answers_a_ping_is_kept() {
     tokio::time::pause();
     let mut gone = witness.gone.subscribe();
     assert!(timeout(PING_WAIT * 2, gone.wait_for(Option::is_some)).await.is_err(), "given up although it answered");
+}
+
+#[tokio::test]
+async fn a_child_that_answers_others_but_no_ping_is_kept() {
+    let answer = r#"{"jsonrpc":"2.0","id":2,"result":{}}"#;
+    let (conversation, witness) = talk(&format!("read -r ping; read -r call; echo '{answer}'; read -r never")).await;
+    conversation.check_alive();
+    let call = Bytes::from_static(br#"{"jsonrpc":"2.0","id":"x","method":"tools/list"}"#);
+    let call = Message::parse(call, Author::Client).expect("a request");
+    let who: Arc<dyn Participant> = Arc::<Witness>::clone(&witness);
+    conversation.request(2, who, &call).expect("room for one line");
+    let deadline = Instant::now() + PATIENCE;
+    while !conversation.inflight().lives {
+        assert!(Instant::now() < deadline, "no answer to the call");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::pause();
+    let mut gone = witness.gone.subscribe();
+    assert!(timeout(PING_WAIT * 2, gone.wait_for(Option::is_some)).await.is_err(), "given up although it works");
+    assert!(conversation.inflight().ping.is_none(), "the next call that times out asks again");
 }
 
 #[tokio::test]
