@@ -308,7 +308,9 @@ impl Stream {
         // A reader of HTTP+SSE could not come back.
         let can_return = state.reader.as_ref().is_some_and(|slot| slot.fate.is_some()) && self.kind != StreamKind::Sse;
         let taken = self.made + Duration::from_millis(self.taken.load(Ordering::Relaxed));
-        let stalled = state.full || (state.log.has_unwritten() && now.saturating_duration_since(taken) >= STALLED);
+        let waits = state.log.has_unwritten() && now.saturating_duration_since(taken) >= STALLED;
+        // A full window counts where no child waits for it, too.
+        let stalled = waits || state.log.is_full(&self.terms.bounds);
         (can_return && stalled).then_some(taken)
     }
 

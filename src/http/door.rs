@@ -195,7 +195,11 @@ impl Door {
         };
         match endpoint.route {
             Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
-            Route::Messages => LegacySse::new(streamable).post(request).await,
+            Route::Messages => {
+                // As rare as large.
+                let channel = LegacySse::new(streamable);
+                Box::pin(channel.post(request)).await
+            }
             _ => match *request.method() {
                 Method::POST => streamable.post(request).await,
                 Method::GET => streamable.get(&request).map_err(|refused| (refused, None)),

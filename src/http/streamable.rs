@@ -70,7 +70,9 @@ impl Streamable<'_> {
         match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
-                self.initialize(headers, (message, body), form).await.map_err(|refused| (refused, id))
+                // Rare, and large: every idle connection has room for the largest way an answer can take.
+                let opened = Box::pin(self.initialize(headers, (message, body), form)).await;
+                opened.map_err(|refused| (refused, id))
             }
             Ok(message) => {
                 let session = self.session(&headers).map_err(|refused| with_id(refused, &message))?;
@@ -83,7 +85,7 @@ impl Streamable<'_> {
             Err(Fault { kind: FaultKind::Array, .. }) => {
                 let session = self.session(&headers).map_err(bare)?;
                 drop(headers);
-                self.batch(&session, body, form).await.map_err(bare)
+                Box::pin(self.batch(&session, body, form)).await.map_err(bare)
             }
             Err(fault) => Err(refusal_of(&fault)),
         }
