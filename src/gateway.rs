@@ -4,6 +4,7 @@ mod connections;
 mod drain;
 mod endpoint;
 mod keys_file;
+mod machine;
 mod node;
 mod revocation;
 
@@ -25,12 +26,13 @@ use crate::gateway::keys_file::KeysFile;
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts};
 use crate::net::{BindError, Connection, Listener, Observer, Phase, bind, serve};
-use crate::server::{ServersParts, make_process_undumpable, raise_descriptor_limit};
+use crate::server::{Room, ServersParts, make_process_undumpable, raise_descriptor_limit};
 use crate::telemetry::{AccessLog, Metrics};
 
 pub use crate::net::Bound;
-pub use crate::server::{Catalogue, Diagnosis, Health, ScoutFailure, Server, Servers, Status};
-pub use endpoint::{Endpoint, MachineLimits};
+pub use crate::server::{Catalogue, Diagnosis, Health, Lacks, ScoutFailure, Server, Servers, Status, adopt_orphans};
+pub use endpoint::Endpoint;
+pub use machine::MachineLimits;
 pub use node::{NodeTag, NotANodeTag};
 
 /// Longest wait for connections to take their last bytes.
@@ -87,6 +89,7 @@ pub struct Gateway {
     keys_file: Option<KeysFile>,
     metrics: Arc<Metrics>,
     descriptors: Option<u64>,
+    room: Room,
 }
 
 impl Gateway {
@@ -152,6 +155,7 @@ impl Gateway {
             keys_file,
             metrics,
             descriptors,
+            room: Room::of_this_process(),
         })
     }
 
@@ -208,6 +212,8 @@ impl Gateway {
         tasks.spawn(async move { servers.sweep().await });
         let servers = Arc::clone(&self.servers);
         tasks.spawn(async move { servers.relieve().await });
+        let servers = Arc::clone(&self.servers);
+        tasks.spawn(async move { servers.reap_orphans().await });
         tasks.spawn(self.revocation.follow());
         if let Some(keys_file) = self.keys_file {
             tasks.spawn(keys_file.follow());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use crate::cli::process::{Hangup, Process, base_url, log_ready, log_warnings, node_tag};
+use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_warnings, node_tag};
 use crate::cli::terminal::show;
 use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
 use crate::config::{self, LogFormat};
@@ -41,7 +41,8 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         log_ready(&process.logs, Some(&file), &gateway);
     }
     log_warnings(&loaded.warnings);
-    log_warnings(&gateway.warnings().collect::<Vec<_>>());
+    log_warnings(&gateway.warnings());
+    log_bounds(&gateway);
     process.run(gateway, Hangup::Ignore, |_servers| async { Ok(()) })
 }
 

@@ -20,7 +20,7 @@ use crate::server::open::{Server, ServerParts};
 use crate::server::readiness::Readiness;
 use crate::telemetry::label::SessionEnd;
 use crate::telemetry::{AccessLog, Metrics};
-use crate::upstream::{Command, Living, Spawner};
+use crate::upstream::{Command, Lacks, Living, Spawner};
 
 /// Bytes a live reader may be behind before its child must wait.
 const SEND_WINDOW: usize = 4 * 1024 * 1024;
@@ -65,8 +65,8 @@ pub struct Servers {
     registry: Arc<Registry>,
     readiness: Arc<Readiness>,
     tick: Duration,
-    living: Living,
-    scope_supported: bool,
+    spawner: Spawner,
+    lacks: Lacks,
 }
 
 impl Servers {
@@ -75,7 +75,7 @@ impl Servers {
     /// # Errors
     /// The system has no thread to give.
     pub fn new(parts: &ServersParts<'_>) -> io::Result<Arc<Servers>> {
-        let spawner = Spawner::start()?;
+        let (spawner, lacks) = Spawner::start_with_reaper()?;
         let ledger = Ledger::new(Arc::clone(&parts.budget), Arc::clone(&parts.metrics), parts.replay.total);
         let registry = Registry::new(Arc::clone(&parts.node), parts.sessions.clone(), Arc::clone(&ledger));
         let all: Vec<Arc<Server>> = parts
@@ -85,8 +85,7 @@ impl Servers {
             .collect();
         let readiness = Readiness::new(all.clone(), Arc::clone(&parts.budget));
         let tick = tick_of(parts);
-        let (living, scope_supported) = (spawner.living().clone(), spawner.scope_supported());
-        Ok(Arc::new(Servers { all, registry, readiness, tick, living, scope_supported }))
+        Ok(Arc::new(Servers { all, registry, readiness, tick, spawner, lacks }))
     }
 
     /// The servers, in name order.
@@ -104,13 +103,24 @@ impl Servers {
     /// Whether the kernel keeps children out of each other's `/proc`.
     #[must_use]
     pub fn scope_supported(&self) -> bool {
-        self.scope_supported
+        self.spawner.scope_supported()
+    }
+
+    /// What the system does not have to keep children in bounds.
+    #[must_use]
+    pub fn lacks(&self) -> &Lacks {
+        &self.lacks
+    }
+
+    /// Reaps what servers' processes left behind, whenever some process ends.
+    pub async fn reap_orphans(&self) {
+        self.spawner.reap_orphans().await;
     }
 
     /// The processes of all servers that are not reaped yet.
     #[must_use]
     pub fn living(&self) -> Living {
-        self.living.clone()
+        self.spawner.living().clone()
     }
 
     /// Looks at every session's clocks, again and again.
