@@ -5,6 +5,7 @@ mod connections;
 mod drain;
 mod endpoint;
 mod keys_file;
+mod machine;
 mod node;
 mod reload;
 mod revocation;
@@ -27,12 +28,13 @@ use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
 use crate::net::{BindError, Connection, Listener, Observer, Phase, Terms, bind, serve};
-use crate::server::{ServersParts, Settings, make_process_undumpable, raise_descriptor_limit};
+use crate::server::{Room, ServersParts, Settings, make_process_undumpable, raise_descriptor_limit};
 use crate::telemetry::{AccessLog, Metrics};
 
 pub use crate::net::Bound;
-pub use crate::server::{Catalogue, Diagnosis, Health, ScoutFailure, Server, Servers, Status};
-pub use endpoint::{Endpoint, MachineLimits};
+pub use crate::server::{Catalogue, Diagnosis, Health, Lacks, ScoutFailure, Server, Servers, Status, adopt_orphans};
+pub use endpoint::Endpoint;
+pub use machine::MachineLimits;
 pub use node::{NodeTag, NotANodeTag};
 pub use reload::ConfigSource;
 
@@ -88,6 +90,7 @@ pub struct Gateway {
     /// What a reload tells.
     held: Held,
     descriptors: Option<u64>,
+    room: Room,
 }
 
 impl Gateway {
@@ -138,7 +141,8 @@ impl Gateway {
         metrics.config_loaded();
         let terms = watch::Sender::new(terms(&config));
         let held = Held { revocation, admin_door, budget, metrics, log, terms };
-        Ok(Gateway { config, node, listener, admin, servers, door, held, descriptors })
+        let room = Room::of_this_process();
+        Ok(Gateway { config, node, listener, admin, servers, door, held, descriptors, room })
     }
 
     /// Where clients connect, real ports filled in.
@@ -191,6 +195,8 @@ impl Gateway {
         tasks.spawn(async move { sweeping.sweep().await });
         let relieving = Arc::clone(&servers);
         tasks.spawn(async move { relieving.relieve().await });
+        let reaping = Arc::clone(&servers);
+        tasks.spawn(async move { reaping.reap_orphans().await });
         tasks.spawn(Arc::clone(&held.revocation).follow());
         let mut reloader = Reloader::new(config, source, held);
         tokio::select! {

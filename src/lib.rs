@@ -67,6 +67,7 @@
 //! | what a client wishes, its calls, its streams | the session; only a session writes its logs |
 //! | ids of one child, and who waits for which | its conversation |
 //! | processes and pipes | one task per child (`upstream::child`); every fork happens on the spawner's thread, which lives as long as the process because parent-death signals depend on it |
+//! | what children leave behind, and their control groups | the reaper's thread (`upstream::reaper`), until nothing of an ended child is left |
 //! | which child is free | `upstream::pool`; a `Lease` gives its child back when it is dropped |
 //! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file, `gateway::reload` all |
 //! | the configuration in effect, starts of servers, servers on their way out | `gateway::reload` |

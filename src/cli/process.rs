@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::cli::{FAILURE, OK};
 use crate::config::{Config, LogLevel};
-use crate::gateway::{Bound, BuildError, ConfigSource, Drained, Gateway, NodeTag, Servers, Stop};
+use crate::gateway::{Bound, BuildError, ConfigSource, Drained, Gateway, Lacks, NodeTag, Servers, Stop, adopt_orphans};
 use crate::telemetry::{Logs, Sink};
 
 /// Longest wait for tasks to be dropped when a second signal asks for haste.
@@ -45,6 +45,8 @@ impl Process {
     /// The system has no thread to give.
     pub fn prepare(config: &Config) -> std::io::Result<Process> {
         let logs = Logs::start(&config.telemetry, Sink::Stderr)?;
+        // Here, not where the gateway is built: it concerns whatever else a process has started.
+        adopt_orphans()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("gangway").build()?;
         Ok(Process { runtime, logs })
     }
@@ -207,6 +209,20 @@ pub fn log_warnings(warnings: &[impl AsRef<str>]) {
     }
 }
 
+/// One line about what keeps children in bounds here, and why not more does.
+pub fn log_bounds(gateway: &Gateway) {
+    let Lacks { orphans, group, pids, memory } = gateway.servers().lacks();
+    let has = |lacks: bool| if lacks { "no" } else { "yes" };
+    info!(
+        event = "bounds",
+        control_groups = has(group.is_some()),
+        pids = has(*pids),
+        memory = has(*memory),
+        orphans = has(orphans.is_some()),
+        reason = group.as_ref().or(orphans.as_ref()),
+    );
+}
+
 /// Says that the gateway serves, with everything a script needs to know. `config_file` is `None` where flags say it all.
 pub fn log_ready(logs: &Logs, config_file: Option<&str>, gateway: &Gateway) {
     let texts = |bound: &[Bound]| -> Vec<String> { bound.iter().map(ToString::to_string).collect() };
@@ -233,7 +249,13 @@ pub fn log_ready(logs: &Logs, config_file: Option<&str>, gateway: &Gateway) {
             ("admin", json!(texts(gateway.admin_addresses()).first())),
             ("node", json!(gateway.node())),
             ("servers", Value::Object(servers)),
-            ("limits", json!({ "nofile": limits.nofile, "children_max": limits.children_max, "sessions_max": limits.sessions_max })),
+            (
+                "limits",
+                json!({
+                    "nofile": limits.nofile, "nproc": limits.nproc, "children_max": limits.children_max,
+                    "children_full_pipes": limits.children_full_pipes, "sessions_max": limits.sessions_max,
+                }),
+            ),
         ],
     );
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::auth::{RunKey, RunKeyError, run_key};
 use crate::cli::picture::Picture;
-use crate::cli::process::{Hangup, Process, base_url, log_ready, log_warnings, node_tag};
+use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_warnings, node_tag};
 use crate::cli::startup::Startup;
 use crate::cli::terminal::{Terminal, show};
 use crate::cli::{CONFIGURATION, FAILURE, RunArgs, USAGE, complain, name};
@@ -46,11 +46,12 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Ok(gateway) => gateway,
         Err(error) => return complain(FAILURE, error),
     };
-    let warnings: Vec<String> = warnings.into_iter().chain(gateway.warnings().map(str::to_owned)).collect();
+    let warnings: Vec<String> = warnings.into_iter().chain(gateway.warnings()).collect();
     let hush = terminal.is_some().then(|| process.logs.hush());
     if terminal.is_none() {
         log_ready(&process.logs, None, &gateway);
         log_warnings(&warnings);
+        log_bounds(&gateway);
     }
     let picture = picture(&gateway, &key, warnings, starting);
     let startup = Startup { picture, terminal, hush };

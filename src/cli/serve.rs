@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::cli::process::{Hangup, Process, base_url, log_ready, log_warnings, node_tag};
+use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_warnings, node_tag};
 use crate::cli::terminal::show;
 use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
 use crate::config::{self, LogFormat};
@@ -44,7 +44,8 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         log_ready(&process.logs, Some(&file), &gateway);
     }
     log_warnings(&loaded.warnings);
-    log_warnings(&gateway.warnings().collect::<Vec<_>>());
+    log_warnings(&gateway.warnings());
+    log_bounds(&gateway);
     let source = ConfigSource { file, load: Arc::new(load), asked: Arc::default() };
     process.run(gateway, Hangup::Reload(source), |_servers| async { Ok(()) })
 }

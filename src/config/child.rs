@@ -125,7 +125,7 @@ pub(super) fn variable_name(name: &str) -> Result<String, Refused> {
 }
 
 /// Refuses the one byte no argument, path or variable can hold (POSIX exec).
-fn without_nul(text: &str) -> Result<String, Refused> {
+pub(super) fn without_nul(text: &str) -> Result<String, Refused> {
     if text.contains('\0') {
         return Err(Refused::new("holds a NUL character", "no program can be given one"));
     }

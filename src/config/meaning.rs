@@ -310,8 +310,8 @@ pub struct Server {
     pub breaker: Breaker,
     /// Who may enter, resolved (never empty).
     pub auth: ServerAuth,
-    /// Whether a scope-only Landlock domain is asked for (`sandbox.scope`: auto).
-    pub sandbox_scope: bool,
+    /// `sandbox`
+    pub sandbox: Sandbox,
 }
 
 impl fmt::Debug for Server {
@@ -331,6 +331,49 @@ impl fmt::Debug for Server {
 pub struct ServerAuth {
     /// Accepted methods; never empty.
     pub methods: Vec<Method>,
+}
+
+/// `sandbox`: what a child may do and take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Whether a scope-only Landlock domain is asked for (`scope`: auto).
+    pub scope: bool,
+    /// Whom it runs as; `None` is the gateway's own user.
+    pub user: Option<UserName>,
+    /// Permissions that new files of it do not get.
+    pub umask: u32,
+    /// Descriptors each process of it may have open.
+    pub nofile: Option<u64>,
+    /// Processes and threads it may have.
+    pub nproc: Option<u64>,
+    /// Bytes of memory it may use.
+    pub memory: Option<u64>,
+    /// What it may read; where this and `write` are empty, files are not restricted.
+    pub read: Vec<PathBuf>,
+    /// What it may read and change.
+    pub write: Vec<PathBuf>,
+}
+
+impl Sandbox {
+    /// Whether files that are not named are out of reach.
+    #[must_use]
+    pub fn restricts_files(&self) -> bool {
+        !self.read.is_empty() || !self.write.is_empty()
+    }
+}
+
+/// A user as typed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UserName {
+    /// By name.
+    Name(String),
+    /// By number, perhaps with the number of a group.
+    Number {
+        /// The user's.
+        uid: u32,
+        /// The group's; `None` is the user's own.
+        gid: Option<u32>,
+    },
 }
 
 /// `pool`

@@ -5,6 +5,7 @@ use super::child;
 use super::convert::{Refused, mismatch, pick, text};
 use super::document::{Place, Value};
 use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
+use super::sandbox;
 use super::section::Section;
 use super::url::is_path;
 
@@ -76,7 +77,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         queue: queue(section.table("queue")),
         breaker: breaker(section.table("breaker")),
         auth: ServerAuth { methods: Vec::new() },
-        sandbox_scope: section.table("sandbox").choice("scope", "auto", &[("auto", true), ("off", false)]),
+        sandbox: sandbox::read(section.table("sandbox")),
     };
     (server, auth::read_server(section.table("auth")))
 }

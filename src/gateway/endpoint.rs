@@ -1,4 +1,4 @@
-//! What is served where, and how much this machine allows: for start-up output.
+//! What is served where: for start-up output.
 
 use crate::config::{Config, Method};
 use crate::gateway::Gateway;
@@ -19,23 +19,6 @@ pub struct Endpoint {
     pub max: Option<usize>,
 }
 
-/// What the machine's limits allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MachineLimits {
-    /// Descriptors; `None` is no limit.
-    pub nofile: Option<u64>,
-    /// Children that can run at once.
-    pub children_max: Option<u64>,
-    /// Sessions that can be open at once, each with a stream.
-    pub sessions_max: Option<u64>,
-}
-
-/// Descriptors one child takes: three pipes and its process.
-const PER_CHILD: u64 = 4;
-
-/// Descriptors kept for listeners, the runtime and the log.
-const RESERVED: u64 = 64;
-
 impl Gateway {
     /// Every endpoint, in name order.
     #[must_use]
@@ -49,36 +32,6 @@ impl Gateway {
             max: server.pool.max_size,
         };
         self.config.servers.iter().map(endpoint).collect()
-    }
-
-    /// What the descriptor limit allows, by the configured caps.
-    #[must_use]
-    pub fn limits(&self) -> MachineLimits {
-        let nofile = self.descriptors;
-        let room = nofile.map(|limit| limit.saturating_sub(RESERVED));
-        let configured = self.config.servers.values().map(|server| server.pool.max_size.map(|max| max as u64));
-        let wanted: Option<u64> = configured.sum();
-        let children_max = least(wanted, room.map(|room| room / PER_CHILD));
-        // In session mode each session has a child, and a connection for its stream.
-        let sessions = least(self.config.sessions.max.map(|max| max as u64), children_max);
-        let sessions_max = least(sessions, room.map(|room| room / (PER_CHILD + 1)));
-        MachineLimits { nofile, children_max, sessions_max }
-    }
-
-    /// What works but deserves a line at each start.
-    pub fn warnings(&self) -> impl Iterator<Item = &str> {
-        let wants_scope = self.config.servers.values().any(|server| server.sandbox_scope);
-        let no_scope = wants_scope && !self.servers.scope_supported();
-        no_scope
-            .then_some("this kernel has no Landlock scopes: servers of the same user can read each other's environment in /proc")
-            .into_iter()
-    }
-}
-
-fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 

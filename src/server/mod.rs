@@ -20,4 +20,4 @@ pub use servers::{Servers, ServersParts, Settings};
 pub use status::{Health, Status};
 
 pub use crate::upstream::scout::{Catalogue, ScoutFailure};
-pub use crate::upstream::{SpawnFailure, make_process_undumpable, raise_descriptor_limit};
+pub use crate::upstream::{Lacks, Room, SpawnFailure, adopt_orphans, make_process_undumpable, raise_descriptor_limit};

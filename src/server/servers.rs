@@ -21,7 +21,7 @@ use crate::server::readiness::Readiness;
 use crate::server::roster::Roster;
 use crate::telemetry::label::SessionEnd;
 use crate::telemetry::{AccessLog, Metrics};
-use crate::upstream::{Command, Living, Spawner};
+use crate::upstream::{Command, Lacks, Living, Spawner};
 
 /// Bytes a live reader may be behind before its child must wait.
 const SEND_WINDOW: usize = 4 * 1024 * 1024;
@@ -72,6 +72,7 @@ pub struct Servers {
     tick: Mutex<Duration>,
     spawner: Spawner,
     parts: ServersParts,
+    lacks: Lacks,
 }
 
 impl Servers {
@@ -80,13 +81,13 @@ impl Servers {
     /// # Errors
     /// The system has no thread to give.
     pub fn new(settings: &Settings<'_>, parts: ServersParts) -> io::Result<Arc<Servers>> {
-        let spawner = Spawner::start()?;
+        let (spawner, lacks) = Spawner::start_with_reaper()?;
         let ledger = Ledger::new(Arc::clone(&parts.budget), Arc::clone(&parts.metrics), settings.replay.total);
         let registry = Registry::new(Arc::clone(&parts.node), settings.sessions.clone(), ledger);
         let roster: Arc<Roster> = Arc::default();
         let readiness = Readiness::new(Arc::clone(&roster), Arc::clone(&parts.budget));
         let tick = Mutex::new(tick_of(settings));
-        let servers = Arc::new(Servers { roster, registry, readiness, tick, spawner, parts });
+        let servers = Arc::new(Servers { roster, registry, readiness, tick, spawner, parts, lacks });
         servers.adopt(&servers.plan(settings, false), settings);
         Ok(servers)
     }
@@ -160,6 +161,17 @@ impl Servers {
             node: Arc::clone(node),
             metrics,
         }
+    }
+
+    /// What the system does not have to keep children in bounds.
+    #[must_use]
+    pub fn lacks(&self) -> &Lacks {
+        &self.lacks
+    }
+
+    /// Reaps what servers' processes left behind, whenever some process ends.
+    pub async fn reap_orphans(&self) {
+        self.spawner.reap_orphans().await;
     }
 
     /// The processes of all servers that are not reaped yet.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::Server;
+use crate::config::{Sandbox, Server};
 use crate::telemetry::ServerMetrics;
 
 /// Told how many lines a child has just written to stderr.
@@ -29,6 +29,9 @@ const PASSED: &[&str] = &[
 ];
 /// Beginnings of further names that are passed on.
 const PASSED_PREFIXES: &[&str] = &["LC_", "XDG_"];
+/// What names the gateway's own user, and folders of that user: not for a child that runs as another.
+const OF_THE_USER: &[&str] = &["HOME", "USER", "LOGNAME"];
+const OF_THE_USER_PREFIX: &str = "XDG_";
 /// Beginning of the gateway's own variables, which may hold its keys.
 const OWN_PREFIX: &str = "GANGWAY_";
 
@@ -45,8 +48,8 @@ pub struct Command {
     pub directory: Option<PathBuf>,
     /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether the child is put into a Landlock domain of its own where the kernel has scopes.
-    pub scope: bool,
+    /// What the child may do and take.
+    pub sandbox: Sandbox,
     /// Told about lines on stderr; called on the runtime's threads and must not block.
     pub stderr_count: Option<StderrCount>,
     /// Where the memory, the processor time and the descriptors of its processes are shown.
@@ -63,7 +66,7 @@ impl Command {
             arguments: server.args.clone(),
             directory: server.cwd.clone(),
             environment: environment(server, own),
-            scope: server.sandbox_scope,
+            sandbox: server.sandbox.clone(),
             stderr_count: None,
             metrics: None,
         }
@@ -85,7 +88,7 @@ impl fmt::Debug for Command {
             .field("arguments", &self.arguments.len())
             .field("directory", &self.directory)
             .field("environment", &names)
-            .field("scope", &self.scope)
+            .field("sandbox", &self.sandbox)
             .finish_non_exhaustive()
     }
 }
@@ -93,16 +96,27 @@ impl fmt::Debug for Command {
 /// The complete environment of a child of `server`, in name order, each name once.
 ///
 /// From `own` come the built-in names and those in `env_pass`, or with `env_inherit` everything
-/// but the gateway's own `GANGWAY_*`; what `env` sets wins.
+/// but the gateway's own `GANGWAY_*`; what `env` sets wins. A child that runs as another user gets what names a
+/// user from that one (`identity`), not from here.
 #[must_use]
 pub fn environment(server: &Server, own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let passes = |name: &OsStr| {
         server.env_pass.iter().any(|pass| name == pass.as_str())
-            || if server.env_inherit { !begins_with(name, OWN_PREFIX) } else { is_passed(name) }
+            || if server.sandbox.user.is_some() && names_the_user(name) {
+                false
+            } else if server.env_inherit {
+                !begins_with(name, OWN_PREFIX)
+            } else {
+                is_passed(name)
+            }
     };
     let mut variables: BTreeMap<OsString, OsString> = own.filter(|(name, _)| passes(name)).collect();
     variables.extend(server.env.iter().map(|(name, value)| (name.into(), value.into())));
     variables.into_iter().collect()
+}
+
+fn names_the_user(name: &OsStr) -> bool {
+    OF_THE_USER.iter().any(|own| name == *own) || begins_with(name, OF_THE_USER_PREFIX)
 }
 
 fn is_passed(name: &OsStr) -> bool {
@@ -116,7 +130,9 @@ fn begins_with(name: &OsStr, prefix: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Command, environment};
-    use crate::config::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
+    use crate::config::{
+        Breaker, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, UserName,
+    };
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     use std::sync::Arc;
@@ -160,7 +176,7 @@ pub(super) mod tests {
             queue: Queue { messages: 1, bytes: 1 },
             breaker: Breaker { failures: 1, backoff_max: second },
             auth: ServerAuth { methods: vec![Method::None] },
-            sandbox_scope: true,
+            sandbox: Sandbox { scope: true, umask: 0o77, ..Sandbox::default() },
         }
     }
 
@@ -203,6 +219,18 @@ pub(super) mod tests {
     #[test]
     fn a_name_to_pass_that_is_absent_is_absent() {
         assert_eq!(given(&server(), &["PATH"]), ["PATH=own", "TOKEN=set"]);
+    }
+
+    #[test]
+    fn another_user_is_not_given_the_gateways_own_folders() {
+        let mut server = server();
+        server.sandbox.user = Some(UserName::Name("mcp".into()));
+        assert_eq!(
+            given(&server, OWN),
+            ["EXTRA=own", "LC_ALL=own", "PATH=own", "SSL_CERT_FILE=own", "TOKEN=set", "TZ=own"]
+        );
+        server.env_pass.push("HOME".into());
+        assert!(given(&server, OWN).contains(&"HOME=own".into()));
     }
 
     #[test]

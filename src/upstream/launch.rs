@@ -18,6 +18,7 @@ use rustix::io::{fcntl_dupfd_cloexec, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
+use super::clone_into_group::{Beginning, clone_into_group};
 use super::command::Command;
 use super::fork::{Preparation, SIGNAL_SET_BYTES};
 use super::spawner::Ends;
@@ -54,6 +55,7 @@ pub(super) fn launch(command: &Command, preparation: &Preparation) -> io::Result
         arguments: &pointers(&arguments),
         shell_arguments: &shell_arguments(&arguments),
         environment: &pointers(&environment),
+        is_in_group: Cell::new(false),
         errno: Cell::new(0),
     };
     let pid = start(&plan)?;
@@ -72,19 +74,31 @@ fn start(plan: &Plan<'_>) -> io::Result<Pid> {
     let stack = Stack::new()?;
     // No handler of the gateway's may run in the new process, on its memory.
     let blocked = SignalsBlocked::new()?;
-    // SAFETY: the stack is live, unshared and grows down from its aligned top; `plan` outlives the
-    // call, which returns only after the new process has let go of this memory (CLONE_VFORK); what
-    // runs there keeps to what `run` promises.
-    let pid = unsafe {
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        libc::clone(become_program, stack.top(), flags, ptr::from_ref(plan).cast_mut().cast())
+    let argument = ptr::from_ref(plan).cast_mut().cast();
+    let into_group = plan.preparation.group().map(|group| {
+        plan.is_in_group.set(true);
+        let (stack, stack_bytes) = (stack.bottom(), STACK_BYTES);
+        let beginning = Beginning { stack, stack_bytes, entry: become_program, argument, group };
+        // SAFETY: the stack is live, unshared and aligned to pages; `plan` outlives the call, which returns only after
+        // the new process has let go of this memory (CLONE_VFORK); what runs there keeps to what `run` promises.
+        unsafe { clone_into_group(&beginning) }
+    });
+    let started = match into_group {
+        Some(Ok(pid)) => Ok(pid),
+        // Without a group, or where the call is not to be had: then it moves itself, or says why not.
+        _ => {
+            plan.is_in_group.set(false);
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            // SAFETY: as above; the stack grows down from its top.
+            let pid = unsafe { libc::clone(become_program, stack.top(), flags, argument) };
+            if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+        }
     };
-    let started = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
     drop(blocked);
     Ok(Pid::from_raw(started?).expect("a new process has a number above zero"))
 }
 
-/// Everything the new process is to do. Only the two cells are written to, and only by it.
+/// Everything the new process is to do. Only the cells are written to, and while it runs only by it.
 struct Plan<'a> {
     /// What becomes standard input, output and error; none of them is one already.
     descriptors: [RawFd; 3],
@@ -97,6 +111,8 @@ struct Plan<'a> {
     /// The same for [`SHELL`], with room for the file's name at 1.
     shell_arguments: &'a [Cell<*const c_char>],
     environment: &'a [*const c_char],
+    /// Whether it begins in its control group.
+    is_in_group: Cell<bool>,
     /// Why there is no program; 0 as long as nothing failed.
     errno: Cell<c_int>,
 }
@@ -121,7 +137,7 @@ impl Plan<'_> {
             {
                 return errno();
             }
-            if let Err(error) = self.preparation.apply() {
+            if let Err(error) = self.preparation.apply(self.is_in_group.get()) {
                 return error.raw_os_error().unwrap_or(libc::EINVAL);
             }
             self.execute()
@@ -188,6 +204,11 @@ impl Stack {
             }
             Ok(stack)
         }
+    }
+
+    /// The lowest address of it, above the guard.
+    fn bottom(&self) -> *mut c_void {
+        self.0.wrapping_byte_add(GUARD_BYTES)
     }
 
     /// Where it begins: the first address above it, aligned to a page.

@@ -17,7 +17,7 @@ use super::spawner::Ends;
 /// What the kernel said to the first step that failed; then there is no process.
 /// [`io::ErrorKind::InvalidInput`] without a number for a NUL byte.
 pub(super) fn launch(command: &Command, preparation: &Preparation) -> io::Result<(Pid, Ends)> {
-    let preparation = *preparation;
+    let preparation = preparation.clone();
     let mut program = std::process::Command::new(&command.program);
     program
         .args(&command.arguments)
@@ -30,7 +30,7 @@ pub(super) fn launch(command: &Command, preparation: &Preparation) -> io::Result
         program.current_dir(directory);
     }
     // SAFETY: `apply` runs where it asks to, makes async-signal-safe calls only and allocates nothing.
-    unsafe { program.pre_exec(move || preparation.apply()) };
+    unsafe { program.pre_exec(move || preparation.apply(false)) };
     let mut started = program.spawn()?;
     let ends = Ends {
         stdin: OwnedFd::from(started.stdin.take().expect("stdin is piped")),

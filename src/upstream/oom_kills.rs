@@ -88,7 +88,8 @@ fn counter(groups: &str, mount: &Path, machine: &Path) -> Option<PathBuf> {
     of_group.or_else(|| Some(machine.to_path_buf()).filter(|file| read(file).is_some()))
 }
 
-fn read(file: &Path) -> Option<u64> {
+/// The figure in a file that has one.
+pub(super) fn read(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(FIGURE)?.strip_prefix(' ')?.trim().parse().ok())
 }

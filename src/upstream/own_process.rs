@@ -45,6 +45,18 @@ pub(super) fn inherited_descriptor_limit() -> Option<Rlimit> {
     INHERITED.get().copied()
 }
 
+/// Has the kernel hand this process the orphans among its descendants (prctl(2), `PR_SET_CHILD_SUBREAPER`), so that it
+/// can end and reap them. For a process that starts none but servers' children: a [`Spawner`](super::Spawner) started
+/// after it reaps every child it does not know. Does nothing where the system has no such call.
+///
+/// # Errors
+/// What the kernel said.
+pub fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
+}
+
 /// Closes this process's memory and `/proc/PID/environ` to other processes of the same user, and
 /// switches off its core dumps (prctl(2), `PR_SET_DUMPABLE`). Does nothing where the system has no such call.
 ///

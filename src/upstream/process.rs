@@ -10,9 +10,10 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 #[cfg(target_os = "linux")]
 use tokio::io::unix::AsyncFd;
 
+use super::control_group::ControlGroup;
 use super::exit::Ending;
-use super::living::Counted;
 use super::oom_kills::OomMark;
+use super::reaper::Remains;
 use super::spawner::Order;
 use crate::telemetry::{MeasuredChild, ServerMetrics};
 
@@ -25,7 +26,7 @@ use crate::telemetry::{MeasuredChild, ServerMetrics};
 pub(super) struct Process {
     pid: Pid,
     /// Taken when it is reaped.
-    counted: Option<Counted>,
+    remains: Option<Remains>,
     /// Ends before it is reaped.
     measured: Option<MeasuredChild>,
     /// Whether SIGKILL was sent to it from here.
@@ -36,8 +37,8 @@ pub(super) struct Process {
 
 impl Process {
     /// `oom` must have been taken before it was started.
-    pub(super) fn new(pid: Pid, counted: Counted, oom: OomMark, orders: mpsc::Sender<Order>) -> Self {
-        Self { pid, counted: Some(counted), measured: None, killed: false, oom, orders }
+    pub(super) fn new(pid: Pid, remains: Remains, oom: OomMark, orders: mpsc::Sender<Order>) -> Self {
+        Self { pid, remains: Some(remains), measured: None, killed: false, oom, orders }
     }
 
     /// Measures what its group takes, as long as it is not reaped.
@@ -63,17 +64,29 @@ impl Process {
     pub(super) fn reap(mut self) -> Ending {
         self.measured = None;
         let ending = reap(self.pid).unwrap_or(Ending::Unknown);
-        self.counted = None;
-        if ending.is_kill() && !self.killed && self.oom.explains_a_kill() { Ending::OutOfMemory } else { ending }
+        let is_oom = ending.is_kill() && !self.killed && self.is_out_of_memory();
+        if let Some(remains) = self.remains.take() {
+            remains.hand_over();
+        }
+        if is_oom { Ending::OutOfMemory } else { ending }
+    }
+
+    /// Whether memory ran out: what its own control group counted, which nobody else is in; else what can be inferred.
+    fn is_out_of_memory(&self) -> bool {
+        let group = self.remains.as_ref().and_then(|remains| remains.group.as_ref());
+        match group.and_then(ControlGroup::oom_kills) {
+            Some(kills) => kills > 0,
+            None => self.oom.explains_a_kill(),
+        }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.measured = None;
-        if let Some(counted) = self.counted.take() {
+        if let Some(remains) = self.remains.take() {
             // The thread outlives every sender, so this arrives.
-            let _ = self.orders.send(Order::Bury(self.pid, counted));
+            let _ = self.orders.send(Order::Bury(self.pid, remains));
         }
     }
 }
@@ -184,6 +197,7 @@ mod tests {
     use crate::upstream::exit::Ending;
     use crate::upstream::living::Living;
     use crate::upstream::oom_kills::OomKills;
+    use crate::upstream::reaper::Remains;
     use rustix::process::Pid;
     use std::process::{Command, Stdio};
     use std::time::Duration;
@@ -196,7 +210,8 @@ mod tests {
         let mut started = command.spawn().expect("a shell");
         let pid = Pid::from_child(&started);
         let (orders, inbox) = std::sync::mpsc::channel();
-        let process = Process::new(pid, Living::default().one(), OomKills::counted_in(None).mark(), orders);
+        let remains = Remains::unwatched(Living::default().one());
+        let process = Process::new(pid, remains, OomKills::counted_in(None).mark(), orders);
         let mut watch = watch(pid).expect("a watch");
         assert!(timeout(Duration::ZERO, watch.ended()).await.is_err());
         drop(started.stdin.take());

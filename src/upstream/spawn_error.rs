@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::command::Command;
-use super::fork::SCOPE_ERRNO;
+use super::identity::NoIdentity;
+use super::landlock::NoFileRules;
+use super::step::Step;
 
 /// A child that could not be started. Its text and hint are for the operator, not for clients.
 #[derive(Debug)]
@@ -43,7 +45,23 @@ pub enum SpawnFailure {
     /// Not enough memory (ENOMEM).
     Memory,
     /// The Landlock domain could not be entered.
-    Scope,
+    Landlock,
+    /// This kernel cannot keep a process from files, and `sandbox.read` or `sandbox.write` asks for it.
+    NoFileRules,
+    /// A path of `sandbox.read` or `sandbox.write` cannot be opened.
+    SandboxPath(PathBuf),
+    /// The program, or what runs it, is not among what `sandbox.read` and `sandbox.write` allow.
+    OutsideSandbox(PathBuf),
+    /// Nobody is called like this.
+    NoSuchUser,
+    /// A user who is only a number has no group.
+    NoGroup,
+    /// The gateway may not become another user.
+    UserDenied,
+    /// `sandbox.nofile` is more than the gateway may give.
+    DescriptorLimit,
+    /// A control group for the child could not be made, filled in or entered.
+    ControlGroup,
     /// Anything else; the source tells.
     Other,
 }
@@ -57,7 +75,6 @@ impl SpawnFailure {
             Some(libc::EAGAIN) => Self::Processes,
             Some(libc::EMFILE | libc::ENFILE) => Self::Descriptors,
             Some(libc::ENOMEM) => Self::Memory,
-            Some(SCOPE_ERRNO) => Self::Scope,
             None if error.kind() == io::ErrorKind::InvalidInput => Self::NulByte,
             _ => Self::Other,
         }
@@ -72,11 +89,53 @@ impl SpawnError {
     /// Finds out what `source` means. ENOENT and EACCES come alike from the directory, the program
     /// and its interpreter; they are told apart by looking, after the fact.
     pub(super) fn diagnose(command: &Command, source: io::Error) -> Self {
-        let failure = match source.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES) => missing(command, &source),
-            _ => SpawnFailure::of(&source),
+        let (step, source) = Step::split(source);
+        let failure = match step {
+            Step::Exec => Self::of_exec(command, &source),
+            Step::Group => SpawnFailure::ControlGroup,
+            Step::Descriptors => SpawnFailure::DescriptorLimit,
+            Step::User if source.raw_os_error() == Some(libc::EPERM) => SpawnFailure::UserDenied,
+            Step::User | Step::Limits => SpawnFailure::of(&source),
+            Step::Landlock => SpawnFailure::Landlock,
         };
         Self::new(failure, &command.program, source)
+    }
+
+    fn of_exec(command: &Command, source: &io::Error) -> SpawnFailure {
+        match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES) => missing(command, source),
+            _ => SpawnFailure::of(source),
+        }
+    }
+
+    /// There is nobody to run `command` as.
+    pub(super) fn no_identity(command: &Command, why: NoIdentity) -> Self {
+        let (failure, source) = match why {
+            NoIdentity::Unknown => {
+                (SpawnFailure::NoSuchUser, io::Error::other("no user is called like `sandbox.user`"))
+            }
+            NoIdentity::NoGroup => (SpawnFailure::NoGroup, io::Error::other("`sandbox.user` has no group")),
+            NoIdentity::Denied => (SpawnFailure::UserDenied, io::Error::from_raw_os_error(libc::EPERM)),
+            NoIdentity::Database(error) => (SpawnFailure::Other, error),
+        };
+        Self::new(failure, &command.program, source)
+    }
+
+    /// Files cannot be restricted as `command` asks.
+    pub(super) fn no_file_rules(command: &Command, why: NoFileRules) -> Self {
+        let (failure, source) = match why {
+            NoFileRules::Unsupported => {
+                (SpawnFailure::NoFileRules, io::Error::other("this kernel cannot restrict files with Landlock"))
+            }
+            NoFileRules::Path(path, error) => (SpawnFailure::SandboxPath(path), error),
+            NoFileRules::Kernel(error) => (SpawnFailure::Landlock, error),
+        };
+        Self::new(failure, &command.program, source)
+    }
+
+    /// There is no control group for `command`.
+    pub(super) fn no_group(command: &Command, source: io::Error) -> Self {
+        Self::new(SpawnFailure::ControlGroup, &command.program, source)
     }
 
     /// The kind of failure.
@@ -109,12 +168,37 @@ impl SpawnError {
             SpawnFailure::TooLong => "arguments and environment are too long together; shorten `args` or `env`".into(),
             SpawnFailure::NulByte => "a NUL byte in `command`, `args`, `cwd` or `env`".into(),
             SpawnFailure::Processes => {
-                "the process limit is reached; raise ulimit -u, TasksMax or pids.max, or lower pool.max_size".into()
+                "the process limit is reached; raise ulimit -u, TasksMax, pids.max or sandbox.nproc, or lower pool.max_size".into()
             }
             SpawnFailure::Descriptors => "the descriptor limit is reached; raise ulimit -n or LimitNOFILE".into(),
-            SpawnFailure::Memory => "not enough memory for another process".into(),
-            SpawnFailure::Scope => {
-                "the kernel refused another Landlock domain; set sandbox.scope to \"off\" to do without".into()
+            SpawnFailure::Memory => "not enough memory for another process, or less in sandbox.memory than the program needs".into(),
+            SpawnFailure::Landlock => {
+                "the kernel refused another Landlock domain; set sandbox.scope to \"off\" and leave sandbox.read and \
+                 sandbox.write empty to do without"
+                    .into()
+            }
+            SpawnFailure::NoFileRules => {
+                "it takes Linux 6.2 with Landlock switched on; leave sandbox.read and sandbox.write empty to start \
+                 the server with every file its user can reach"
+                    .into()
+            }
+            SpawnFailure::SandboxPath(path) => {
+                format!("{} is named in sandbox.read or sandbox.write; make it, or leave it out", path.display())
+            }
+            SpawnFailure::OutsideSandbox(file) => format!(
+                "add {} and the folder of what runs it to sandbox.read: what is not named there cannot be executed",
+                file.display()
+            ),
+            SpawnFailure::NoSuchUser => "make that user, or write sandbox.user as uid:gid".into(),
+            SpawnFailure::NoGroup => "nobody has this number, so write its group too: sandbox.user = \"uid:gid\"".into(),
+            SpawnFailure::UserDenied => {
+                "to run it as sandbox.user the gateway must be root, or have CAP_SETUID, CAP_SETGID and CAP_KILL".into()
+            }
+            SpawnFailure::DescriptorLimit => {
+                "sandbox.nofile is above the gateway's own hard limit; lower it, or raise LimitNOFILE".into()
+            }
+            SpawnFailure::ControlGroup => {
+                "its control group could not be set up or entered; the gateway's own must stay delegated to it".into()
             }
             SpawnFailure::Other => return None,
         })
@@ -146,6 +230,9 @@ fn missing(command: &Command, source: &io::Error) -> SpawnFailure {
     }
     let denied = source.raw_os_error() == Some(libc::EACCES);
     match found(command) {
+        Some(file) if denied && is_executable(&file) && command.sandbox.restricts_files() => {
+            SpawnFailure::OutsideSandbox(file)
+        }
         Some(file) if denied || !is_executable(&file) => SpawnFailure::NotExecutable(file),
         Some(file) => SpawnFailure::InterpreterMissing(file),
         None if denied => SpawnFailure::NotExecutable(PathBuf::from(&command.program)),
@@ -155,7 +242,7 @@ fn missing(command: &Command, source: &io::Error) -> SpawnFailure {
 }
 
 /// The first file that exec would have taken, or would have if it were executable.
-fn found(command: &Command) -> Option<PathBuf> {
+pub(super) fn found(command: &Command) -> Option<PathBuf> {
     let start = command.directory.clone().unwrap_or_default();
     if command.program.contains('/') {
         return Some(start.join(&command.program)).filter(|file| file.exists());

@@ -21,7 +21,7 @@ fn dump(session: &Session, arguments: Value) -> Value {
     session.call("dump", "dump", arguments)["result"]["structuredContent"].clone()
 }
 
-/// C:B29, R:D06: a child's environment is the allow-list, `env` and `env_pass`, and nothing else.
+/// C:B29, R:D06: a child's environment is the allow-list, `env` and `env_pass`, its own mark, and nothing else.
 #[test]
 fn a_child_gets_the_variables_it_is_given() {
     let directory = Directory::new();
@@ -37,9 +37,15 @@ fn a_child_gets_the_variables_it_is_given() {
         command.env("LD_PRELOAD", "").env("PYTHONPATH", "/x").env("AWS_SECRET_ACCESS_KEY", "s4");
     });
     let seen = await_that("what the child was given", || fs::read_to_string(&file).ok());
-    let mut variables: Vec<_> = seen.split_terminator('\0').filter(|variable| !variable.starts_with("PATH=")).collect();
+    let (marks, mut variables): (Vec<_>, Vec<_>) = seen
+        .split_terminator('\0')
+        .filter(|variable| !variable.starts_with("PATH="))
+        .partition(|variable| variable.starts_with("GANGWAY_CHILD="));
     variables.sort_unstable();
     assert_eq!(variables, ["A=1", "HOME=/home/x", "HTTPS_PROXY=http://u:p@px:1", "LANG=xx", "LC_ALL=C.UTF-8"]);
+    // By which the gateway knows what it leaves behind.
+    let is_mark = |mark: &str| mark.len() == 32 && mark.chars().all(|c| c.is_ascii_hexdigit());
+    assert!(matches!(marks[..], [mark] if is_mark(&mark["GANGWAY_CHILD=".len()..])), "{marks:?}");
     assert!(seen.split('\0').any(|variable| variable.starts_with("PATH=")), "{seen:?}");
     assert!(!gateway.stderr().contains("u:p@px"), "a value reached the log");
 }
@@ -79,7 +85,12 @@ fn no_request_changes_what_is_started() {
     let marker = directory.path().join("marker");
     let server = Server::fake("fake").key(&format!("cwd = {:?}\npool.min_idle = 0", directory.path()));
     let gateway = Gateway::start(&server.toml());
-    let plain = dump(&open(&gateway), json!({}));
+    // Each has a mark of its own.
+    let without_mark = |mut seen: Value| {
+        assert!(seen["env"].as_object_mut().unwrap().remove("GANGWAY_CHILD").is_some());
+        seen
+    };
+    let plain = without_mark(dump(&open(&gateway), json!({})));
     let capabilities = json!({
         "command": "touch", "args": [marker], "env": { "EVIL": "1" }, "cwd": "/",
         "experimental": { "command": format!("touch {}", marker.display()) },
@@ -88,7 +99,7 @@ fn no_request_changes_what_is_started() {
     let session = Session::open_with(&gateway, "/fake/mcp", "2025-11-25", capabilities, &headers);
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","command":"touch","args":["x"],"env":{"EVIL":"1"},"arguments":{}}}"#;
     assert!(session.post(body).message()["result"].is_object());
-    let seen = dump(&session, json!({}));
+    let seen = without_mark(dump(&session, json!({})));
     for part in ["argv", "env", "cwd", "umask", "limits", "uid"] {
         assert_eq!(seen[part], plain[part], "{part}");
     }

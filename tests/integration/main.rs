@@ -47,6 +47,7 @@ mod ask_limits;
 mod asks;
 mod batch;
 mod bodies;
+mod bounds;
 mod caller_key;
 mod calls;
 mod child;

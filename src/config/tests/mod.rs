@@ -4,6 +4,7 @@ mod doors;
 mod files;
 mod problems;
 mod run;
+mod sandbox;
 
 use std::path::Path;
 use std::time::Duration;

@@ -19,7 +19,7 @@ async fn spied(scope: bool) -> String {
     let neighbour = spawner.spawn(command("cat", &[])).await.expect("a child");
     let (gateway, pid) = (std::process::id().to_string(), neighbour.pid().to_string());
     let mut spy = command("python3", &["-c", SPY, &gateway, &pid]);
-    spy.scope = scope;
+    spy.sandbox.scope = scope;
     output(spy).await
 }
 

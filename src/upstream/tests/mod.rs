@@ -2,8 +2,11 @@
 
 mod isolation;
 mod life;
+#[cfg(target_os = "linux")]
+mod orphans;
 mod own_process;
 mod role;
+mod sandbox;
 mod spares;
 mod start;
 mod stop;
@@ -18,6 +21,7 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::{Child, Command, Exit, Line, LineSplitter, Spawner};
+use crate::config::Sandbox;
 
 /// Far beyond what anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,7 +33,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
         arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         directory: None,
         environment: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
-        scope: true,
+        sandbox: Sandbox { scope: true, umask: 0o022, ..Sandbox::default() },
         stderr_count: None,
         metrics: None,
     }

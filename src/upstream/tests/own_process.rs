@@ -119,7 +119,7 @@ async fn role_undumpable() {
     become_nobody();
     let read = || async {
         let mut spy = shell("cat /proc/$PPID/environ >/dev/null 2>&1 && echo read || echo refused");
-        spy.scope = false;
+        spy.sandbox.scope = false;
         output(spy).await
     };
     assert_eq!(read().await, "read\n");

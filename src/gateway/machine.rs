@@ -1,0 +1,160 @@
+//! How many children and sessions this machine allows.
+
+use crate::gateway::Gateway;
+use crate::server::Room;
+
+/// Descriptors one child takes: three pipes and its process.
+const DESCRIPTORS_PER_CHILD: u64 = 4;
+/// Descriptors kept for listeners, the runtime and the log.
+const DESCRIPTORS_RESERVED: u64 = 64;
+/// Processes and threads one child is taken to have: a Node program has eleven, and often a shell above it.
+const TASKS_PER_CHILD: u64 = 12;
+/// Pipes of one child.
+const PIPES_PER_CHILD: u64 = 3;
+
+/// What the machine's limits allow; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineLimits {
+    /// Descriptors.
+    pub nofile: Option<u64>,
+    /// Processes and threads.
+    pub nproc: Option<u64>,
+    /// Children that can run at once.
+    pub children_max: Option<u64>,
+    /// Children with pipes of full size.
+    pub children_full_pipes: Option<u64>,
+    /// Sessions that can be open at once, each with a stream.
+    pub sessions_max: Option<u64>,
+}
+
+/// What is asked of the machine, and what it has.
+struct Demand {
+    nofile: Option<u64>,
+    room: Room,
+    /// Children of all servers.
+    children: Option<u64>,
+    sessions: Option<u64>,
+}
+
+impl Demand {
+    fn limits(&self) -> MachineLimits {
+        let Self { nofile, room, children, sessions } = self;
+        let children_max = self.by_limit().into_iter().filter_map(|(most, _)| most).chain(*children).min();
+        // In session mode each session has a child, and a connection for its stream.
+        let by_streams = self.descriptors().map(|room| room / (DESCRIPTORS_PER_CHILD + 1));
+        MachineLimits {
+            nofile: *nofile,
+            nproc: room.tasks,
+            children_max,
+            children_full_pipes: room.full_pipes.map(|pipes| pipes / PIPES_PER_CHILD),
+            sessions_max: sessions.iter().copied().chain(children_max).chain(by_streams).min(),
+        }
+    }
+
+    fn descriptors(&self) -> Option<u64> {
+        self.nofile.map(|limit| limit.saturating_sub(DESCRIPTORS_RESERVED))
+    }
+
+    /// How many children each limit allows, with what to raise for more.
+    fn by_limit(&self) -> [(Option<u64>, &'static str); 3] {
+        [
+            (self.descriptors().map(|room| room / DESCRIPTORS_PER_CHILD), "LimitNOFILE (ulimit -n)"),
+            (self.room.tasks.map(|tasks| tasks / TASKS_PER_CHILD), "TasksMax (pids.max, ulimit -u)"),
+            (self.room.pipes.map(|pipes| pipes / PIPES_PER_CHILD), "fs.pipe-user-pages-hard"),
+        ]
+    }
+
+    /// What will be missed when every child that is configured runs.
+    fn warnings(&self) -> Vec<String> {
+        let asked = self.children.unwrap_or(u64::MAX);
+        let tightest = self.by_limit().into_iter().filter_map(|(most, what)| Some((most?, what))).min();
+        let asks = |children: Option<u64>| children.map_or("any number".to_owned(), |children| children.to_string());
+        let mut warnings = Vec::new();
+        if let Some((most, what)) = tightest.filter(|(most, _)| *most < asked) {
+            warnings.push(format!(
+                "this machine allows about {most} processes of servers at once, and pool.max_size asks for {}: raise {what}",
+                asks(self.children)
+            ));
+        }
+        if let Some(full) = self.limits().children_full_pipes.filter(|full| *full < asked && self.children.is_some()) {
+            warnings.push(format!(
+                "beyond {full} processes of servers their pipes are small and long lines slow: raise fs.pipe-user-pages-soft"
+            ));
+        }
+        warnings
+    }
+}
+
+impl Gateway {
+    /// What the machine's limits allow, by the configured caps.
+    #[must_use]
+    pub fn limits(&self) -> MachineLimits {
+        self.demand().limits()
+    }
+
+    fn demand(&self) -> Demand {
+        let configured = self.config.servers.values().map(|server| server.pool.max_size.map(|max| max as u64));
+        let sessions = self.config.sessions.max.map(|max| max as u64);
+        Demand { nofile: self.descriptors, room: self.room, children: configured.sum(), sessions }
+    }
+
+    /// What works but deserves a line at each start.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let servers = || self.config.servers.values().map(|server| &server.sandbox);
+        let lacks = self.servers.lacks();
+        let mut warnings = self.demand().warnings();
+        if servers().any(|sandbox| sandbox.scope) && !self.servers.scope_supported() {
+            let warning = "this kernel has no Landlock scopes: servers of the same user can read each other's environment in /proc";
+            warnings.push(warning.to_owned());
+        }
+        let group = lacks.group.as_deref().unwrap_or("its controller is not to be had");
+        if lacks.memory && servers().any(|sandbox| sandbox.memory.is_some()) {
+            warnings.push(format!(
+                "sandbox.memory bounds the address space of each process, not the memory of all: no control group ({group})"
+            ));
+        }
+        if lacks.pids && servers().any(|sandbox| sandbox.nproc.is_some()) {
+            let bounds = "sandbox.nproc counts everything its user runs, and does not bind root";
+            warnings.push(format!("{bounds}: no control group ({group})"));
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Demand, MachineLimits};
+    use crate::server::Room;
+
+    fn demand(nofile: u64, room: Room, children: Option<u64>) -> Demand {
+        Demand { nofile: Some(nofile), room, children, sessions: Some(10_000) }
+    }
+
+    /// F:F09.
+    #[test]
+    fn the_tightest_limit_decides_and_is_named() {
+        let room = Room { tasks: Some(120), pipes: None, full_pipes: Some(1024) };
+        let tight = demand(1024, room, Some(64));
+        let expected = MachineLimits {
+            nofile: Some(1024),
+            nproc: Some(120),
+            children_max: Some(10),
+            children_full_pipes: Some(341),
+            sessions_max: Some(10),
+        };
+        assert_eq!(tight.limits(), expected);
+        let warnings = tight.warnings();
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("about 10 ") && warnings[0].contains("TasksMax"),
+            "{warnings:?}"
+        );
+        let many = demand(20_000, Room { tasks: None, ..room }, Some(400));
+        assert_eq!((many.limits().children_max, many.limits().sessions_max), (Some(400), Some(400)));
+        assert!(many.warnings().len() == 1 && many.warnings()[0].contains("beyond 341 "), "{:?}", many.warnings());
+        let few = demand(256, Room::default(), None);
+        assert_eq!((few.limits().children_max, few.limits().sessions_max), (Some(48), Some(38)));
+        assert!(few.warnings()[0].contains("any number") && few.warnings()[0].contains("LimitNOFILE"));
+        assert!(demand(1024, Room::default(), Some(64)).warnings().is_empty());
+    }
+}
