@@ -18,7 +18,7 @@ use tokio::time::{timeout, timeout_at};
 use tracing::{debug, info};
 
 use crate::budget::Budget;
-use crate::config::Queue;
+use crate::config::{Pool, Queue};
 use crate::exchange::greeting::Greeting;
 use crate::exchange::session::Session;
 use crate::exchange::shared_calls::Waiting;
@@ -32,6 +32,7 @@ use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{Direction, Dropped, Notice, SessionEnd, Start};
 use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::lease::Lease;
+use crate::upstream::lifespan::Lifespan;
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
 /// How long a fresh process may take for the level and the subscriptions that are restored.
@@ -47,10 +48,8 @@ pub struct SharedParts {
     pub server: Arc<str>,
     /// The revision its sessions asked for.
     pub revision: Revision,
-    /// Sessions it may have at once.
-    pub sessions: usize,
-    /// Calls the child may have at once.
-    pub calls: usize,
+    /// Sessions and calls it may have at once, and how long it is kept.
+    pub limits: Pool,
     /// Calls that may wait for their turn, and their bytes.
     pub waiting: Queue,
     /// The memory budget.
@@ -99,9 +98,8 @@ pub(super) struct State {
     pub(super) told: VecDeque<u64>,
     /// The sessions that gave calls up, and when last.
     abandoned: HashMap<u64, Instant>,
-    /// Since when it has no session.
-    unused: Option<Instant>,
-    uses: usize,
+    /// That of its process.
+    lifespan: Lifespan,
 }
 
 impl State {
@@ -114,7 +112,6 @@ impl State {
 /// The child of many sessions.
 pub struct SharedChild {
     pub(super) parts: SharedParts,
-    born: Instant,
     /// The process of the last handshake.
     pid: AtomicU32,
     /// Held from a change of the wishes until the child was told: it hears of them in the order they came about.
@@ -160,22 +157,21 @@ impl SharedChild {
     /// One without a process yet.
     #[must_use]
     pub fn new(parts: SharedParts) -> Arc<SharedChild> {
+        let calls = parts.limits.max_calls_per_child.unwrap_or(usize::MAX);
         let state = State {
             process: None,
             is_ready: false,
             greeting: None,
             members: Members::default(),
-            turns: Turns::new(parts.calls, parts.waiting.messages, parts.waiting.bytes),
+            turns: Turns::new(calls, parts.waiting.messages, parts.waiting.bytes),
             wishes: Wishes::default(),
             own: HashMap::new(),
             told: VecDeque::new(),
             abandoned: HashMap::new(),
-            unused: Some(Instant::now()),
-            uses: 0,
+            lifespan: Lifespan::begin(&parts.limits, Instant::now(), rand::random()),
         };
         Arc::new(SharedChild {
             parts,
-            born: Instant::now(),
             pid: AtomicU32::new(0),
             telling: Mutex::new(()),
             state: Mutex::new(state),
@@ -191,14 +187,15 @@ impl SharedChild {
     #[must_use]
     pub fn enter(self: &Arc<Self>) -> Option<Place> {
         let mut state = self.state();
-        if state.members.by_number.len() >= self.parts.sessions || *self.condition.borrow() == Condition::Closed {
+        let most = self.parts.limits.max_sessions_per_child.unwrap_or(usize::MAX);
+        let is_full = state.members.by_number.len() >= most || !state.lifespan.takes_session(Instant::now());
+        if is_full || *self.condition.borrow() == Condition::Closed {
             return None;
         }
         let number = state.members.next;
         state.members.next += 1;
         state.members.by_number.insert(number, Weak::new());
-        state.unused = None;
-        state.uses += 1;
+        state.lifespan.enter();
         drop(state);
         Some(Place { child: Arc::clone(self), number })
     }
@@ -217,16 +214,16 @@ impl SharedChild {
         self.state().members.by_number.len()
     }
 
-    /// Places ever taken.
+    /// Whether its age and its uses leave room for one more session.
     #[must_use]
-    pub fn uses(&self) -> usize {
-        self.state().uses
+    pub fn takes_session(&self) -> bool {
+        self.state().lifespan.takes_session(Instant::now())
     }
 
     /// Since when nobody has a place.
     #[must_use]
     pub fn unused_since(&self) -> Option<Instant> {
-        self.state().unused
+        self.state().lifespan.unused_since()
     }
 
     /// The process of the last handshake.
@@ -261,12 +258,6 @@ impl SharedChild {
     /// Says whether it can be used.
     pub fn change(&self, condition: Condition) {
         self.condition.send_replace(condition);
-    }
-
-    /// When it was made.
-    #[must_use]
-    pub fn born(&self) -> Instant {
-        self.born
     }
 
     /// Waits until it is known whether it can be used, for `patience` at most.
@@ -341,7 +332,14 @@ impl SharedChild {
             self.pid.store(conversation.pid(), Ordering::Relaxed);
             // Under the lock, as its end is: of the two the later one counts.
             self.condition.send_replace(Condition::Ready);
-            state.greeting.replace(Arc::new(greeting)).is_some()
+            let replaced = state.greeting.replace(Arc::new(greeting)).is_some();
+            if replaced {
+                // Another process, which serves those who are there.
+                let mut lifespan = Lifespan::begin(&self.parts.limits, Instant::now(), rand::random());
+                state.members.by_number.values().for_each(|_| lifespan.enter());
+                state.lifespan = lifespan;
+            }
+            replaced
         };
         self.catch_up(restored);
         if replaced {
@@ -402,11 +400,30 @@ impl SharedChild {
             if state.members.by_number.remove(&number).is_none() {
                 return;
             }
-            if state.members.by_number.is_empty() {
-                state.unused = Some(Instant::now());
-            }
+            state.lifespan.leave(Instant::now());
         }
         self.end_wishing(number);
+    }
+
+    /// As [`SharedChild::close`], if its process is to be stopped for its age, its uses or its idleness, which is never
+    /// while a session has a place. Tells whether it was closed.
+    pub fn close_if_over(&self) -> bool {
+        let now = Instant::now();
+        let (process, is_spent) = {
+            let mut state = self.state();
+            if !state.lifespan.is_over(now, true) {
+                return false;
+            }
+            // Under the lock that gives out places.
+            self.condition.send_replace(Condition::Closed);
+            (state.process.take(), !state.lifespan.takes_session(now))
+        };
+        match process {
+            Some(process) if is_spent => process.recycle(),
+            Some(process) => process.close(),
+            None => {}
+        }
+        true
     }
 
     /// As [`SharedChild::close`], unless a session has a place. Tells whether it was closed.

@@ -109,7 +109,9 @@ impl SharedChildren {
         }
         while state.keepers.try_join_next().is_some() {}
         let mut open: Vec<Arc<SharedChild>> = state.by_key.get(key).into_iter().flatten().cloned().collect();
-        open.retain(|child| self.takes_more(child));
+        open.retain(|child| {
+            matches!(child.condition(), Condition::Ready | Condition::Starting) && child.takes_session()
+        });
         open.sort_by_key(|child| child.members());
         // Sessions are spread over so many children before any gets more.
         let spread = open.len() >= self.config.pool.min_idle.max(1);
@@ -135,12 +137,10 @@ impl SharedChildren {
     }
 
     fn parts(&self, revision: Revision) -> SharedParts {
-        let pool = &self.config.pool;
         SharedParts {
             server: Arc::clone(&self.terms.server),
             revision,
-            sessions: pool.max_sessions_per_child.unwrap_or(usize::MAX),
-            calls: pool.max_calls_per_child.unwrap_or(usize::MAX),
+            limits: self.config.pool.clone(),
             waiting: self.config.queue.clone(),
             budget: Arc::clone(&self.terms.budget),
             metrics: Arc::clone(&self.terms.metrics),
@@ -148,22 +148,10 @@ impl SharedChildren {
         }
     }
 
-    fn takes_more(&self, child: &SharedChild) -> bool {
-        let usable = matches!(child.condition(), Condition::Ready | Condition::Starting);
-        usable && !self.is_retired(child)
-    }
-
     /// Gives out no place any more: each child goes with its last session, and takes its sessions along if it goes
     /// first.
     pub(super) fn retire(&self) {
         self.state().retired = true;
-    }
-
-    /// Whether it takes no new session.
-    fn is_retired(&self, child: &SharedChild) -> bool {
-        let pool = &self.config.pool;
-        let is_old = pool.max_lifetime.is_some_and(|most| child.born().elapsed() >= most);
-        is_old || pool.max_uses.is_some_and(|most| child.uses() >= most)
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -240,10 +228,9 @@ impl SharedChildren {
                 () = child.gone() => return Done::Gone,
                 () = sleep(LOOK_EVERY) => {}
             }
-            let idle = self.config.pool.idle_timeout;
-            let unused = child.unused_since().is_some_and(|since| idle.is_some_and(|most| since.elapsed() >= most));
-            let retired = self.state().retired || self.is_retired(child);
-            if (unused || retired) && child.close_if_unused() {
+            // A server that a reload took the place of keeps a child only while sessions have one.
+            let retired = self.state().retired;
+            if child.close_if_over() || retired && child.close_if_unused() {
                 return Done::Unused;
             }
         }

@@ -305,6 +305,14 @@ impl Conversation {
         drop(self.running().take());
     }
 
+    /// As [`Conversation::close`], with a child that is too old or has served enough.
+    pub fn recycle(&self) {
+        if let Some(running) = self.running().as_mut() {
+            running.lease.blame(ChildExit::Recycled);
+        }
+        self.close();
+    }
+
     /// The child is gone: answers what is in flight, then tells the participant, once.
     pub(super) fn end(&self, gone: Gone) {
         self.outbound.close();

@@ -57,6 +57,12 @@ impl Lifespan {
         self.idle_since = now;
     }
 
+    /// Since when nobody uses it.
+    #[must_use]
+    pub fn unused_since(&self) -> Option<Instant> {
+        (self.users == 0).then_some(self.idle_since)
+    }
+
     /// Whether the child is to be stopped: nobody uses it, and it either takes no session any more, or is one that can
     /// be spared and nobody used for `pool.idle_timeout`.
     #[must_use]
@@ -165,8 +171,9 @@ mod tests {
         assert_eq!(life.next_look(at(10)), Some(at(100)), "a look that changed nothing is not repeated");
         // Each use begins the time anew.
         life.enter();
-        assert!(!life.is_over(at(30), true));
+        assert!(!life.is_over(at(30), true) && life.unused_since().is_none());
         life.leave(at(30));
+        assert_eq!(life.unused_since(), Some(at(30)));
         assert_eq!(life.next_look(at(30)), Some(at(40)));
         assert!(!life.is_over(at(39), true) && life.is_over(at(40), true));
     }

@@ -282,7 +282,9 @@ impl Pool {
             |spare: &Spare| spare.held.child.pid() == pid && spare.held.lifespan.is_over(Instant::now(), can_be_spared);
         let Some(at) = state.spares.iter().position(is_over) else { return false };
         if let Some(spare) = state.spares.remove(at) {
-            self.retire_into(&mut state, spare.held, Some(ChildExit::Recycled));
+            // One that is only not needed is stopped as any other.
+            let is_spent = !spare.held.lifespan.takes_session(Instant::now());
+            self.retire_into(&mut state, spare.held, is_spent.then_some(ChildExit::Recycled));
         }
         drop(state);
         // Where a slot is free the next one starts while this one stops.

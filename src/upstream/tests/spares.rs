@@ -111,14 +111,14 @@ async fn idle_spares_end_down_to_the_minimum() {
     for _ in 0..3 {
         trial.ask_and_leave();
     }
-    trial.await_series(RECYCLED, 3).await;
+    trial.await_series(STOPPED, 3).await;
     assert!(trial.shows(IDLE, 1) && trial.shows("children{server=\"test\",state=\"leased\"}", 1));
     assert!(used.exit().borrow().is_none(), "one in use was stopped");
     // The last one can be spared as soon as there is another.
     let last = trial.pool.lease().await.expect("a child");
     trial.await_series(IDLE, 1).await;
     drop(last);
-    trial.await_series(RECYCLED, 4).await;
+    trial.await_series(STOPPED, 4).await;
     assert!(trial.shows(IDLE, 1));
     drop((pipes, used));
     trial.close().await;
