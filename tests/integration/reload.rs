@@ -45,9 +45,10 @@ fn pid(session: &Session) -> u32 {
     state["result"]["structuredContent"]["pid"].as_u64().unwrap_or_else(|| panic!("{state}")).try_into().unwrap()
 }
 
-/// The processes it started, by what does not change about them.
+/// The processes it started itself, by what does not change about them.
 fn children(gateway: &Gateway) -> Vec<u32> {
-    gateway.descendants().iter().map(|child| child.id).collect()
+    let started = |process: &&Process| process.parent == gateway.pid();
+    gateway.descendants().iter().filter(started).map(|child| child.id).collect()
 }
 
 fn is_alive(pid: u32) -> bool {
