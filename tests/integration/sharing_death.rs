@@ -183,8 +183,12 @@ fn an_unused_child_is_stopped() {
 fn a_retired_child_finishes_its_work() {
     for key in ["pool.max_uses = 2", "pool.max_lifetime = \"1s\""] {
         let gateway = Gateway::start(&shared().key(key).toml());
-        let old = [open(&gateway), open(&gateway)];
-        let child = child_of(&old[0]);
+        let (old, child) = await_that("two sessions of one child", || {
+            // On a busy machine it may be old before the second comes.
+            let pair = [open(&gateway), open(&gateway)];
+            let [child, other] = pair.each_ref().map(child_of);
+            (child.id == other.id).then_some((pair, child))
+        });
         let held = old[1].send_call(1, "hold", json!({ "gate": "g" }));
         old[0].call(2, "await_held", json!({ "gate": "g" }));
         let fresh = await_that("another child", || {
