@@ -120,7 +120,7 @@ impl SharedChildren {
             return Ok(place);
         }
         // The next process of a child whose processes end soon is one that is waited for, not one more.
-        let own = state.by_key.get(key).into_iter().flatten().filter(|child| !self.is_retired(child));
+        let own = state.by_key.get(key).into_iter().flatten().filter(|child| child.takes_session());
         let pausing = own.filter_map(|child| pause_of(child)).min();
         let refused = pausing.or_else(|| self.breaker().admit(Instant::now()).err());
         if let Some(retry) = refused {
