@@ -267,8 +267,7 @@ def serve():
     lines, open_ = Lines(), True
     while True:
         now = time.monotonic()
-        STATE.deadlines = [deadline for deadline in STATE.deadlines if deadline > now]
-        timeout = min(STATE.deadlines) - now if STATE.deadlines else None
+        timeout = max(0, min(STATE.deadlines) - now) if STATE.deadlines else None
         # A pipe once opened stays readable, so it must not wake the loop again.
         pipes = [fd for fd in STATE.pipes.values() if not is_readable(fd)]
         stdin = [0] if open_ and STATE.reading else []
@@ -281,6 +280,8 @@ def serve():
             record(data)
             lines.add(data)
         run_waiting()
+        # One that passed after `now` may have passed after it was looked at, too.
+        STATE.deadlines = [deadline for deadline in STATE.deadlines if deadline >= now]
         while STATE.reading and (line := lines.take()) is not None:
             receive(line)
             run_waiting()

@@ -16,6 +16,9 @@ use crate::sharing::{open, shared};
 const THREADS: usize = 8;
 const SESSIONS_PER_CHILD: usize = 25;
 
+/// `pool.max_calls_per_child`, as it is by default.
+const AT_ONCE: usize = 32;
+
 fn asked(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
@@ -61,23 +64,38 @@ impl Caller {
         self.connection.request(&self.session.post_request(body.to_string()));
     }
 
+    /// Reads the answer; one that says that the child has not seen the call is followed by another try.
     fn check(&mut self, round: usize, counts: &Counts) {
+        loop {
+            let answer = self.answer();
+            assert_eq!(answer["id"], Self::id(round), "{answer}");
+            let data = &answer["error"]["data"];
+            match (data["reason"].as_str(), data["executed"].as_str()) {
+                (Some("child_gone"), Some("maybe")) => {
+                    counts.lost.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                (Some("child_gone"), Some("no")) => {
+                    thread::sleep(Duration::from_millis(20));
+                    self.ask(round);
+                }
+                _ => {
+                    assert_eq!(answer["result"]["structuredContent"]["nonce"], self.nonce(round), "{answer}");
+                    counts.right.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Value {
         let response = self.connection.response();
         assert_eq!(response.status(), 200, "{response:?}");
-        let answer = match response.header("content-type") {
-            Some("application/json") => response.json(),
-            _ => {
-                let last = response.text().lines().rfind(|line| line.starts_with("data: {")).map(str::to_owned);
-                last.unwrap()["data: ".len()..].parse().unwrap()
-            }
-        };
-        assert_eq!(answer["id"], Self::id(round), "{answer}");
-        if answer["error"]["data"]["reason"] == "child_gone" {
-            counts.lost.fetch_add(1, Ordering::Relaxed);
-        } else {
-            assert_eq!(answer["result"]["structuredContent"]["nonce"], self.nonce(round), "{answer}");
-            counts.right.fetch_add(1, Ordering::Relaxed);
+        if response.header("content-type") == Some("application/json") {
+            return response.json();
         }
+        let last = response.text().lines().rfind(|line| line.starts_with("data: {"));
+        last.unwrap_or_else(|| panic!("{response:?}"))["data: ".len()..].parse().unwrap()
     }
 }
 
@@ -121,7 +139,7 @@ fn no_answer_goes_to_another() {
     });
     let (right, lost) = (counts.right.into_inner(), counts.lost.into_inner());
     assert_eq!(right + lost, rounds * sessions);
-    assert!(lost <= kills * 1_000 && right > rounds * sessions / 2, "{lost} lost, {right} right");
+    assert!(lost <= kills * AT_ONCE, "{lost} calls were with {kills} children that were killed");
     println!("{right} answers right, {lost} calls lost with {kills} children killed, none to the wrong owner");
     gateway.await_metric("requests_in_flight", &[], |count| count == 0.0);
     for caller in &callers {
