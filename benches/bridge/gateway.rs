@@ -17,7 +17,8 @@ use crate::request::{INITIALIZE, INITIALIZED};
 pub const PATH: &str = "/demo/mcp";
 
 /// What is raised above its default: one client is all clients here.
-pub const RAISED: &str = "connections_per_address = 1024, sessions.max = 1000000, pool.max_size = 512";
+pub const RAISED: &str =
+    "connections_per_address = 1024, sessions.max = 1000000, pool.max_size = 512; sessions.uninitialized = 2s";
 
 /// How long a gateway may take to be ready, and children to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ impl Gateway {
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
         let text = format!(
             "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
-             [limits]\nconnections_per_address = 1024\n{limits}\n[sessions]\nmax = 1000000\n\
+             [limits]\nconnections_per_address = 1024\n{limits}\n[sessions]\nmax = 1000000\nuninitialized = \"2s\"\n\
              [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
             crate::GANGWAY
         );
@@ -76,7 +77,9 @@ impl Gateway {
             Ok(listen_address(&log).filter(|_| log.contains("\"event\":\"child_exit\"")))
         })?;
         let gateway = Gateway { process, address, directory };
-        gateway.await_idle()?;
+        if mode == "session" {
+            gateway.await_idle()?;
+        }
         Ok(gateway)
     }
 
