@@ -87,10 +87,13 @@ fn tasks_of_result(message: &Message) -> Option<Range<usize>> {
     Some(start + tasks.start..start + tasks.end)
 }
 
+/// Whether a call may wish for a task: very few do, and this is every call's way.
+pub fn mentions_task(message: &Message) -> bool {
+    message.calls("tools/call") && memmem::find(message.text(), b"\"task\"").is_some()
+}
+
 /// Where `params.task` stands.
 fn task_of_params(message: &Message) -> Option<Range<usize>> {
-    // Very few calls wish for one, and this is every call's way.
-    memmem::find(message.text(), b"\"task\"")?;
     let params = message.fields().params?;
     let task = cut_of(std::str::from_utf8(params.of(message.text())).ok()?, "task")?;
     Some(params.start() + task.start..params.start() + task.end)

@@ -252,9 +252,17 @@ impl Session {
             return self.call_shared(place, message, post, account);
         }
         let (Some(id), Some(conversation)) = (message.id(), self.link.conversation()) else { return };
-        let number = conversation.reserve();
-        let in_flight = self.terms.metrics.call_started();
-        let mut call = Call::new(message, id, Arc::clone(post), account, in_flight);
+        let call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
+        self.send(conversation.reserve(), call, |number, who| conversation.request(number, who, message));
+    }
+
+    /// Keeps a call under its number and sends it: it may be answered before `send` returns.
+    pub(super) fn send(
+        self: &Arc<Self>,
+        number: u64,
+        mut call: Call,
+        send: impl FnOnce(u64, Arc<dyn Participant>) -> Result<(), NotSent>,
+    ) {
         let now = call.account.sent();
         {
             let mut state = self.state();
@@ -266,8 +274,7 @@ impl Session {
             state.active = now;
             state.calls.insert(number, call);
         }
-        let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
-        if let Err(refused) = conversation.request(number, who, message) {
+        if let Err(refused) = send(number, Arc::<Session>::clone(self)) {
             let call = self.state().calls.remove(&number);
             if let Some(call) = call {
                 self.lose_unsent(call, refused);
@@ -277,7 +284,7 @@ impl Session {
 
     /// Answers a call of which no byte reached the child. If it was the handshake, that was the
     /// session: a child may be gone before anything could be written to it.
-    pub(super) fn lose_unsent(&self, call: Call, refused: NotSent) {
+    fn lose_unsent(&self, call: Call, refused: NotSent) {
         let drained = self.state().phase == Phase::Ended(SessionEnd::Drain);
         let cause = match refused {
             NotSent::Full => Cause::Full,

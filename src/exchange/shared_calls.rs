@@ -82,11 +82,11 @@ impl SharedChild {
         let mut lost = Vec::new();
         let mut ended = call;
         loop {
-            let (next, conversation) = {
+            let next = {
                 let mut state = self.state();
-                (state.turns.end(ended), state.conversation())
+                state.turns.end(ended).map(|next| (next, state.conversation()))
             };
-            let Some((call, waiting)) = next else { break };
+            let Some(((call, waiting), conversation)) = next else { break };
             let sent = conversation.map(|it| it.request(call, Arc::clone(&waiting.who), &waiting.message));
             if matches!(sent, Some(Ok(()))) {
                 break;

@@ -138,9 +138,7 @@ impl Place {
     pub fn number(&self) -> u64 {
         self.number
     }
-}
 
-impl Place {
     /// Frees it; only the first call does anything.
     pub(super) fn leave(&self) {
         self.child.leave(self.number);

@@ -2,16 +2,15 @@
 //! what it may not do on a child of others is refused.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::exchange::account::Account;
 use crate::exchange::call::Call;
 use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS};
-use crate::exchange::greeting::Greeting;
+use crate::exchange::greeting::{Greeting, mentions_task};
 use crate::exchange::post::{Post, Reply};
-use crate::exchange::session::{Phase, Session};
+use crate::exchange::session::Session;
 use crate::exchange::shared_child::{Condition, Place};
 use crate::exchange::wishes::{Level, Subscribed};
 use crate::mcp::ids::Id;
@@ -19,7 +18,6 @@ use crate::mcp::message::Message;
 use crate::mcp::payload::Payload;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Outcome, SessionEnd};
-use crate::upstream::outbound::NotSent;
 use crate::upstream::participant::Participant;
 
 /// JSON-RPC 2.0 section 5.1: there is no such method here.
@@ -61,52 +59,34 @@ impl Session {
     }
 
     /// As [`Session::call`], to a child that others use too.
-    pub(super) fn call_shared(
-        self: &Arc<Self>,
-        place: &Place,
-        message: &Message,
-        post: &Arc<Post>,
-        mut account: Account,
-    ) {
+    pub(super) fn call_shared(self: &Arc<Self>, place: &Place, message: &Message, post: &Arc<Post>, account: Account) {
         let Some(id) = message.id() else { return };
-        let now = account.sent();
-        let in_flight = self.terms.metrics.call_started();
-        let mut call = Call::new(message, id, Arc::clone(post), account, in_flight);
+        let mut call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
         match self.matter(place, message) {
             Matter::Child => {
-                let greeting = place.child().greeting().filter(|_| message.calls("tools/call"));
+                let greeting = mentions_task(message).then(|| place.child().greeting()).flatten();
                 let plain = greeting.as_ref().map(|greeting| greeting.call(message));
-                self.submit(place, call, plain.as_deref().unwrap_or(message), now);
+                self.submit(place, call, plain.as_deref().unwrap_or(message));
             }
             Matter::Subscription(uri) => {
                 call.subscription = Some(uri);
-                self.submit(place, call, message, now);
+                self.submit(place, call, message);
             }
-            Matter::Answered => self.conclude(call, |id| reply(empty_result(id))),
-            Matter::Refused(code, text) => self.conclude(call, |id| refusal(id, code, text)),
+            Matter::Answered => {
+                call.account.sent();
+                self.conclude(call, |id| reply(empty_result(id)));
+            }
+            Matter::Refused(code, text) => {
+                call.account.sent();
+                self.conclude(call, |id| refusal(id, code, text));
+            }
         }
     }
 
     /// Sends a call on its way, or lets it wait for its turn.
-    fn submit(self: &Arc<Self>, place: &Place, call: Call, message: &Message, now: Instant) {
-        let number = place.child().reserve();
-        {
-            let mut state = self.state();
-            if let Phase::Ended(_) = state.phase {
-                drop(state);
-                self.lose_unsent(call, NotSent::Closed);
-                return;
-            }
-            state.active = now;
-            state.calls.insert(number, call);
-        }
-        let who: Arc<dyn Participant> = Arc::<Session>::clone(self);
-        if let Err(refused) = place.child().submit(place.number(), number, who, message) {
-            let call = self.state().calls.remove(&number);
-            if let Some(call) = call {
-                self.lose_unsent(call, refused);
-            }
-        }
+    fn submit(self: &Arc<Self>, place: &Place, call: Call, message: &Message) {
+        let child = place.child();
+        self.send(child.reserve(), call, |number, who| child.submit(place.number(), number, who, message));
     }
 
     fn matter(&self, place: &Place, message: &Message) -> Matter {
