@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -17,10 +17,8 @@ use crate::telemetry::Metrics;
 use crate::upstream::command::tests::server;
 use crate::upstream::participant::{Answer, Gone, Owner, Participant};
 use crate::upstream::pool::Pool;
+use crate::upstream::tests::eventually;
 use crate::upstream::{Command, Spawner};
-
-/// Far beyond what anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Remembers that its child is gone, and reads as slowly as it is told to.
 struct Witness {
@@ -90,11 +88,7 @@ async fn a_child_that_answers_a_ping_is_kept() {
     let (conversation, witness) =
         talk(r#"read -r ping; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; read -r never"#).await;
     conversation.check_alive();
-    let deadline = Instant::now() + PATIENCE;
-    while conversation.inflight().ping.is_some() {
-        assert!(Instant::now() < deadline, "no answer to the ping");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the answer to the ping", || conversation.inflight().ping.is_none()).await;
     tokio::time::pause();
     let mut gone = witness.gone.subscribe();
     assert!(timeout(PING_WAIT * 2, gone.wait_for(Option::is_some)).await.is_err(), "given up although it answered");
@@ -109,11 +103,7 @@ async fn a_child_that_answers_others_but_no_ping_is_kept() {
     let call = Message::parse(call, Author::Client).expect("a request");
     let who: Arc<dyn Participant> = Arc::<Witness>::clone(&witness);
     conversation.request(2, who, &call).expect("room for one line");
-    let deadline = Instant::now() + PATIENCE;
-    while !conversation.inflight().lives {
-        assert!(Instant::now() < deadline, "no answer to the call");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the answer to the call", || conversation.inflight().lives).await;
     tokio::time::pause();
     let mut gone = witness.gone.subscribe();
     assert!(timeout(PING_WAIT * 2, gone.wait_for(Option::is_some)).await.is_err(), "given up although it works");
@@ -127,21 +117,14 @@ async fn a_child_is_not_blamed_while_nobody_reads_it() {
         talk(&format!("read -r go; echo go; read -r ping; echo '{pong}'; read -r never")).await;
     witness.congested.send_replace(true);
     conversation.confirm_initialized();
-    let deadline = Instant::now() + PATIENCE;
-    while witness.congested.receiver_count() == 0 {
-        assert!(Instant::now() < deadline, "its first line was not read");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("its first line is read", || witness.congested.receiver_count() > 0).await;
     conversation.check_alive();
     tokio::time::pause();
     let mut gone = witness.gone.subscribe();
     assert!(timeout(PING_WAIT * 3, gone.wait_for(Option::is_some)).await.is_err(), "blamed for our own pause");
     tokio::time::resume();
     witness.congested.send_replace(false);
-    while conversation.inflight().ping.is_some() {
-        assert!(Instant::now() < deadline, "no answer to the ping");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the answer to the ping", || conversation.inflight().ping.is_none()).await;
 }
 
 #[tokio::test]
@@ -149,11 +132,7 @@ async fn a_child_that_hangs_is_given_up_once_it_is_read_again() {
     let (conversation, witness) = talk("read -r go; echo go; exec sleep 1000").await;
     witness.congested.send_replace(true);
     conversation.confirm_initialized();
-    let deadline = Instant::now() + PATIENCE;
-    while witness.congested.receiver_count() == 0 {
-        assert!(Instant::now() < deadline, "its first line was not read");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("its first line is read", || witness.congested.receiver_count() > 0).await;
     conversation.check_alive();
     tokio::time::pause();
     let mut gone = witness.gone.subscribe();

@@ -98,7 +98,7 @@ impl Lines {
 }
 
 /// Waits for what no event tells.
-async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(in crate::upstream) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "never came true: {what}");
