@@ -67,6 +67,29 @@ fn sessions_outlive_their_child() {
     assert_eq!(starts(&gateway), 2);
 }
 
+/// F:A04: of 200 calls in flight on a child that is killed each is answered once, at once, and the sessions are served
+/// again.
+#[test]
+fn two_hundred_calls_are_answered_at_once() {
+    let server = shared().key("pool.max_calls_per_child = 256");
+    let gateway = Gateway::start(&format!("[limits]\nconnections_per_address = 512\n{}", server.toml()));
+    let sessions: Vec<Session> = (0..10).map(|_| open(&gateway)).collect();
+    let child = child_of(&sessions[0]);
+    let calls: Vec<_> = (0..200).map(|n| sessions[n % 10].send_call(n, "hold", json!({ "gate": "g" }))).collect();
+    sessions[0].call("all", "await_held", json!({ "gate": "g", "count": 200 }));
+    let began = Instant::now();
+    child.kill();
+    for (n, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.finish().response(&json!(n))["error"]["data"]["reason"], "child_gone");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
+    for (n, session) in sessions.iter().enumerate() {
+        assert_eq!(session.call(n, "echo", json!({ "n": n }))["result"]["structuredContent"]["n"], n);
+    }
+    let failed = gateway.metrics().count("requests_total", &[("outcome", "child_gone")]);
+    assert_eq!(failed, 200.0, "one answer each");
+}
+
 /// R:P05: changes are told only of the lists the server said it tells changes of.
 #[test]
 fn changes_are_told_where_they_were_declared() {
