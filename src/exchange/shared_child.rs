@@ -24,7 +24,6 @@ use crate::exchange::session::Session;
 use crate::exchange::shared_calls::Waiting;
 use crate::exchange::turns::Turns;
 use crate::exchange::wishes::{Level, Wishes};
-use crate::mcp::ids::put_u64;
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
@@ -33,6 +32,7 @@ use crate::telemetry::label::{Direction, Dropped, Notice, SessionEnd, Start};
 use crate::upstream::conversation::{Conversation, Terms};
 use crate::upstream::lease::Lease;
 use crate::upstream::lifespan::Lifespan;
+use crate::upstream::own_request::{own_introduction, own_request};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
 /// How long a fresh process may take for the level and the subscriptions that are restored.
@@ -305,7 +305,7 @@ impl SharedChild {
         patience: Duration,
     ) -> Result<Greeting, Start> {
         let deadline = tokio::time::Instant::now() + patience;
-        let params = initialize(self.parts.revision);
+        let params = own_introduction(self.parts.revision);
         let answer = match timeout_at(deadline, self.ask(conversation, "initialize", &params)).await {
             Err(_elapsed) => return Err(Start::Timeout),
             Ok(Err(Loss::ChildGone { .. })) => return Err(Start::Exited),
@@ -381,7 +381,7 @@ impl SharedChild {
         params: &str,
     ) -> Result<Message, Loss> {
         let call = conversation.reserve();
-        let message = request(method, params, call).ok_or(Loss::BadLine)?;
+        let message = own_request(method, params, call).map_err(|_| Loss::BadLine)?;
         let (answer, waiting) = oneshot::channel();
         self.state().own.insert(call, answer);
         let _unless_answered = Forget { child: self, call };
@@ -602,22 +602,4 @@ fn tell(sessions: Vec<Arc<Session>>, message: &Message) {
     for session in sessions {
         session.hear(message);
     }
-}
-
-/// A request in the gateway's own name; `None` if it is none.
-pub(super) fn request(method: &str, params: &str, call: u64) -> Option<Message> {
-    let mut text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params},"id":"#).into_bytes();
-    put_u64(&mut text, call);
-    text.push(b'}');
-    Message::parse(Bytes::from(text), Author::Client).ok()
-}
-
-/// The parameters of `initialize`: the gateway's own name, and no capability a session might not have.
-fn initialize(revision: Revision) -> String {
-    serde_json::json!({
-        "protocolVersion": revision.name(),
-        "capabilities": {},
-        "clientInfo": { "name": "gangway", "version": env!("CARGO_PKG_VERSION") },
-    })
-    .to_string()
 }

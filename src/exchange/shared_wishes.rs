@@ -4,8 +4,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::exchange::shared_child::{SharedChild, request};
+use crate::exchange::shared_child::SharedChild;
 use crate::exchange::wishes::{Level, Subscribed};
+use crate::upstream::own_request::own_request;
 use crate::upstream::participant::Participant;
 
 /// Requests of its own that may be unanswered; for each further one the oldest is given up.
@@ -95,7 +96,7 @@ impl SharedChild {
     fn tell_child(self: &Arc<Self>, method: &str, params: &Value) -> bool {
         let Some(conversation) = self.conversation() else { return false };
         let call = conversation.reserve();
-        let Some(message) = request(method, &params.to_string(), call) else { return false };
+        let Ok(message) = own_request(method, &params.to_string(), call) else { return false };
         let forgotten = {
             let told = &mut self.state().told;
             told.push_back(call);

@@ -43,11 +43,11 @@ struct State {
 
 /// The shared children of one server.
 pub(super) struct SharedChildren {
-    pub(super) pool: Arc<Pool>,
-    pub(super) config: Arc<config::Server>,
-    pub(super) terms: Terms,
-    pub(super) session_terms: Arc<SessionTerms>,
-    pub(super) breaker: Arc<Mutex<Breaker>>,
+    pool: Arc<Pool>,
+    config: Arc<config::Server>,
+    terms: Terms,
+    session_terms: Arc<SessionTerms>,
+    breaker: Arc<Mutex<Breaker>>,
     state: Mutex<State>,
 }
 

@@ -32,6 +32,7 @@ mod oom_kills;
 mod orphans;
 pub mod outbound;
 mod own_process;
+pub mod own_request;
 pub mod participant;
 pub mod pool;
 mod process;

@@ -5,19 +5,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout_at;
 
-use crate::mcp::ids::put_u64;
 use crate::mcp::message::{Kind, Message};
 use crate::mcp::revision::Revision;
-use crate::mcp::scan::Author;
 use crate::upstream::Exit;
 use crate::upstream::SpawnError;
 use crate::upstream::conversation::{Conversation, Terms};
+use crate::upstream::own_request::{own_introduction, own_request};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 use crate::upstream::pool::{NoChild, Pool};
 
@@ -191,11 +189,7 @@ struct Visit {
 
 impl Visit {
     async fn run(&self, began: Instant) -> Result<Catalogue, ScoutFailure> {
-        let params = format!(
-            r#"{{"protocolVersion":"{}","capabilities":{{}},"clientInfo":{{"name":"gangway","version":"{}"}}}}"#,
-            Revision::LATEST.name(),
-            env!("CARGO_PKG_VERSION")
-        );
+        let params = own_introduction(Revision::LATEST);
         let result: InitializeResult = self.ask("initialize", &params).await?;
         let took = began.elapsed();
         let revision = Revision::named(result.protocol_version.as_bytes()).ok_or_else(|| {
@@ -235,10 +229,7 @@ impl Visit {
 
     async fn ask<T: for<'de> Deserialize<'de>>(&self, method: &str, params: &str) -> Result<T, ScoutFailure> {
         let call = self.conversation.reserve();
-        let mut text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params},"id":"#).into_bytes();
-        put_u64(&mut text, call);
-        text.push(b'}');
-        let message = Message::parse(Bytes::from(text), Author::Client)
+        let message = own_request(method, params, call)
             .map_err(|fault| ScoutFailure::Refused(format!("our own {method} is not valid: {:?}", fault.kind)))?;
         let (answer, waiting) = oneshot::channel();
         self.scout.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(call, answer);
