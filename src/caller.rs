@@ -11,6 +11,22 @@ pub enum Principal {
     Anonymous,
     /// The holder of the API key with this name.
     Key(Arc<str>),
+    /// Whom an access token speaks for.
+    Token(Arc<TokenHolder>),
+    /// The holder of the client certificate with this subject.
+    Certificate(Arc<str>),
+}
+
+/// Whom an access token speaks for (RFC 9068 section 2.2). A subject means something only together with its issuer, and
+/// two clients of one user are two callers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenHolder {
+    /// `iss`
+    pub issuer: Arc<str>,
+    /// `sub`, or the claim that stands for it.
+    pub subject: Arc<str>,
+    /// The client that acts, where the token names one.
+    pub client: Option<Arc<str>>,
 }
 
 impl Principal {
@@ -18,6 +34,17 @@ impl Principal {
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         matches!(self, Principal::Anonymous)
+    }
+
+    /// Whose quota counts: a user has one, however many clients act for it.
+    #[must_use]
+    pub fn account(&self) -> Principal {
+        match self {
+            Principal::Token(holder) if holder.client.is_some() => {
+                Principal::Token(Arc::new(TokenHolder { client: None, ..TokenHolder::clone(holder) }))
+            }
+            _ => self.clone(),
+        }
     }
 }
 
@@ -27,6 +54,11 @@ impl fmt::Display for Principal {
         match self {
             Principal::Anonymous => f.write_str("anonymous"),
             Principal::Key(name) => write!(f, "key:{name}"),
+            Principal::Token(holder) => match &holder.client {
+                Some(client) => write!(f, "token:{}@{} by {client}", holder.subject, holder.issuer),
+                None => write!(f, "token:{}@{}", holder.subject, holder.issuer),
+            },
+            Principal::Certificate(subject) => write!(f, "certificate:{subject}"),
         }
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use serde_json::{Map, Value};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::new_key::{digest, is_api_key};
+use super::scopes::Scopes;
 use crate::caller::Principal;
 use crate::config::{Auth, Key};
 use crate::telemetry::label::AuthResult;
@@ -18,6 +20,19 @@ pub struct Admitted {
     pub principal: Principal,
     /// How many sessions it may have, where its key says so; `usize::MAX` is no limit.
     pub sessions: Option<usize>,
+    /// When what it showed loses its force, in seconds since the Unix epoch.
+    pub until: Option<u64>,
+    /// What its token grants; empty for a caller that showed none.
+    pub scopes: Scopes,
+    /// Every claim of its token, verified.
+    pub claims: Option<Arc<Map<String, Value>>>,
+}
+
+impl Admitted {
+    /// A caller of whom nothing but who it is counts.
+    pub(super) fn bare(principal: Principal) -> Admitted {
+        Admitted { principal, sessions: None, until: None, scopes: Scopes::default(), claims: None }
+    }
 }
 
 /// Why a caller was not let in. What it is told must not tell keys apart: everything but
@@ -167,7 +182,7 @@ impl Keys {
         if key.has_expired(now_unix) {
             return Err(Rejection::Expired);
         }
-        Ok(Admitted { principal: principal.clone(), sessions: key.sessions })
+        Ok(Admitted { sessions: key.sessions, ..Admitted::bare(principal.clone()) })
     }
 }
 

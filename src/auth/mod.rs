@@ -3,10 +3,12 @@
 mod api_key;
 mod new_key;
 mod run_key;
+mod scopes;
 
 pub use api_key::{Admitted, Keys, Rejection};
 pub use new_key::{NewKey, is_api_key};
 pub use run_key::{RunKey, RunKeyError, run_key};
+pub use scopes::Scopes;
 
 use crate::caller::Principal;
 use crate::config::{Method, ServerAuth};
@@ -26,7 +28,7 @@ pub fn admit<'a>(
     now_unix: u64,
 ) -> Result<Admitted, Rejection> {
     if policy.methods.contains(&Method::None) {
-        return Ok(Admitted { principal: Principal::Anonymous, sessions: None });
+        return Ok(Admitted::bare(Principal::Anonymous));
     }
     keys.verify(authorization, server, now_unix)
 }

@@ -128,7 +128,7 @@ impl Streamable<'_> {
                 Reached::Principal => Refused::PrincipalRequests,
             })?;
             let account = Account::new(message, self.peer, self.arrived, Some(permit));
-            let Caller { principal, sessions: cap } = self.caller.clone();
+            let Caller { principal, sessions: cap, .. } = self.caller.clone();
             let opening = Opening { principal, cap, account, only: only.clone() };
             let unopened = match server.open(opening, message, post).await {
                 Ok(session) => return Ok(session),
