@@ -4,10 +4,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 
-use crate::auth::{Admitted as Caller, Keys, Rejection, admit};
+use crate::auth::{Admitted as Caller, Keys, Rejection, admit, admit_certificate};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
@@ -25,6 +25,10 @@ use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthResult, Route};
 use crate::telemetry::{AccessLog, Metrics, RefusedLine};
+
+/// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
+/// such scheme give up, and rightly: `Bearer` would send them looking for an authorization server.
+const CERTIFICATE: HeaderValue = HeaderValue::from_static("Certificate");
 
 /// What the door is built with and keeps.
 pub struct DoorParts {
@@ -139,13 +143,16 @@ impl Door {
             }
         };
         let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived };
+        let is_h2 = request.version() == Version::HTTP_2;
         let mut response = match endpoint {
             Some(endpoint) => self.serve(endpoint, request, &visit, &mut about).await,
             None => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
         }
         .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
         expose(response.headers_mut(), &admitted);
-        if self.readiness.is_draining() {
+        if self.readiness.is_draining() && is_h2 {
+            arrival.fate.leave();
+        } else if self.readiness.is_draining() {
             // RFC 9112 section 9.6: otherwise a proxy may send the next call on a connection that
             // is just being closed, and cannot know whether it ran.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -180,7 +187,7 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let caller = self.authenticate(&endpoint.server, &request).map_err(|refused| (refused, None))?;
+        let caller = self.authenticate(&endpoint.server, &request, visit.arrival).map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let Visit { rules, arrival, arrived, .. } = *visit;
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
@@ -209,9 +216,21 @@ impl Door {
         }
     }
 
-    fn authenticate(&self, server: &Server, request: &Request<Incoming>) -> Result<Caller, Refused> {
+    fn authenticate(&self, server: &Server, request: &Request<Incoming>, arrival: &Arrival) -> Result<Caller, Refused> {
         let policy = &server.config().auth;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        // What a request shows itself comes before what its connection showed, and does not fall back to it: the
+        // sessions of the one are not those of the other. Where nothing else counts it is not looked at.
+        let only_certificates = policy.methods == [config::Method::Mtls];
+        let certificate = arrival.certificate.as_deref();
+        if policy.methods.contains(&config::Method::Mtls)
+            && (only_certificates || (certificate.is_some() && !request.headers().contains_key(AUTHORIZATION)))
+        {
+            let verdict = admit_certificate(certificate, now);
+            let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
+            self.metrics.auth_check("mtls", label);
+            return verdict.map_err(|_| Refused::Unauthenticated(CERTIFICATE));
+        }
         let shown = request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
         let verdict = admit(&self.keys, policy, shown, server.name(), now);
         if policy.methods.contains(&config::Method::ApiKey) {
@@ -276,7 +295,7 @@ fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Opti
     }
     let base = match &rules.listen.public_url {
         Some(url) => url.to_string(),
-        None => format!("http://{}", request.headers().get(http::header::HOST)?.to_str().ok()?),
+        None => format!("{}://{}", rules.listen.scheme(), request.headers().get(http::header::HOST)?.to_str().ok()?),
     };
     let needs_key = endpoint.server.config().auth.methods.contains(&config::Method::ApiKey);
     let url = format!("{base}{}", endpoint.path);

@@ -131,7 +131,7 @@ labels! {
 }
 labels! {
     /// What became of a connection.
-    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit" }
+    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit", Handshake = "handshake", Flood = "flood" }
 }
 labels! {
     /// How a message a client posted was answered.
@@ -181,5 +181,5 @@ labels! {
 }
 labels! {
     /// How a caller tried to prove who it is.
-    AuthMethod { ApiKey = "api_key", None = "none", Other = "_other" }
+    AuthMethod { ApiKey = "api_key", Mtls = "mtls", None = "none", Other = "_other" }
 }
