@@ -162,3 +162,102 @@ impl Frames {
         if self.glitches > MOST { Err(Flood) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::{CONTINUATION, Credit, DATA, END_HEADERS, END_STREAM, Flood, Frames, HEADERS, MOST, Position, WITHIN};
+
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const PING: u8 = 6;
+    const WINDOW_UPDATE: u8 = 8;
+
+    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
+        let mut bytes = (length as u32).to_be_bytes()[1..].to_vec();
+        bytes.extend([kind, flags, 0, 0, 0, 1]);
+        bytes.extend(vec![0xff; length]);
+        bytes
+    }
+
+    fn frames() -> Frames {
+        let mut frames = Frames::new(Arc::default());
+        frames.read(PREFACE).expect("no flood");
+        frames
+    }
+
+    fn at(whole: u64, partial: bool) -> Position {
+        Position { begun: true, whole, partial }
+    }
+
+    #[tokio::test]
+    async fn the_position_is_the_same_however_bytes_are_cut() {
+        let input =
+            [PREFACE, &frame(HEADERS, 0, 70), &frame(CONTINUATION, END_HEADERS, 0), &frame(DATA, 1, 300)].concat();
+        for size in 1..input.len() {
+            let mut frames = Frames::new(Arc::default());
+            let mut position = None;
+            for piece in input.chunks(size) {
+                position = Some(frames.read(piece).expect("no flood"));
+            }
+            assert_eq!(position, Some(at(2, false)), "cut every {size} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_block_that_is_not_whole_and_half_a_frame_are_partial() {
+        let mut frames = frames();
+        assert_eq!(frames.read(&[0, 0]), Ok(at(0, true)));
+        assert_eq!(frames.read(&[8, PING, 0, 0, 0, 0, 0]), Ok(at(0, true)));
+        assert_eq!(frames.read(&[0; 8]), Ok(at(1, false)));
+        assert_eq!(frames.read(&frame(HEADERS, 0, 5)), Ok(at(1, true)));
+        assert_eq!(frames.read(&frame(CONTINUATION, 0, 5)), Ok(at(1, true)), "it is no further");
+        assert_eq!(frames.read(&frame(CONTINUATION, END_HEADERS, 5)), Ok(at(2, false)));
+        let data = frame(DATA, 0, 100);
+        assert_eq!(frames.read(&data[..50]), Ok(at(2, false)), "bodies have a clock of their own");
+        assert_eq!(frames.read(&data[50..]), Ok(at(3, false)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn too_many_glitches_in_a_while_are_a_flood() {
+        let mut frames = frames();
+        let ping = frame(PING, 0, 8);
+        for _ in 0..MOST {
+            frames.read(&ping).expect("no flood yet");
+        }
+        advance(WITHIN - Duration::from_millis(1)).await;
+        assert_eq!(frames.read(&ping), Err(Flood));
+        advance(Duration::from_millis(1)).await;
+        frames.read(&ping).expect("the count begins anew");
+    }
+
+    #[tokio::test]
+    async fn requests_and_their_bodies_are_no_glitches() {
+        let mut frames = frames();
+        let request = [frame(HEADERS, END_HEADERS, 50), frame(DATA, 0, 64), frame(DATA, END_STREAM, 1)].concat();
+        for _ in 0..MOST * 2 {
+            frames.read(&request).expect("no flood");
+        }
+    }
+
+    #[tokio::test]
+    async fn window_updates_are_paid_for_by_answers() {
+        let credit = Arc::new(Credit::default());
+        let mut frames = Frames::new(Arc::clone(&credit));
+        frames.read(PREFACE).expect("no flood");
+        let update = frame(WINDOW_UPDATE, 0, 4);
+        for _ in 0..MOST {
+            credit.earn();
+            for _ in 0..4 {
+                frames.read(&update).expect("no flood");
+            }
+        }
+        for _ in 0..MOST {
+            frames.read(&update).expect("no flood yet");
+        }
+        assert_eq!(frames.read(&update), Err(Flood));
+    }
+}
