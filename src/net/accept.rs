@@ -317,7 +317,7 @@ pub(super) fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(event = "panic", "a request panicked; its connection was closed");
+        tracing::error!(event = "panic", "a request panicked; it got no answer");
     }
 }
 

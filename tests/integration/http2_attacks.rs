@@ -266,39 +266,46 @@ fn large_heads_are_refused() {
     target.is_well();
 }
 
-/// F:C01, F:D02: until somebody is let in, 64 KiB of body is all a connection takes, in all streams together; more is
-/// a breach of flow control. The gateway says so in its first SETTINGS, and its windows stay as they are.
+/// F:C01, F:D02: until somebody is let in, 64 KiB of body is all a connection takes at once, in all streams together:
+/// the windows begin with that, and never open by more than was sent.
 #[test]
 fn a_stranger_has_the_first_window_only() {
     let target = Target::start();
     let mut frames = target.open();
-    let settings = frames.await_frame(SETTINGS, 0);
-    let windows: Vec<u32> = settings
-        .payload
-        .chunks(6)
-        .filter(|entry| entry[1] == 4)
-        .map(|entry| u32::from_be_bytes(entry[2..].try_into().unwrap()))
-        .collect();
-    assert!(windows.iter().all(|window| *window <= 65_535), "{windows:?}");
-    // Sent with its head, before anybody can have answered.
+    frames.send(&frame(PING, 0, 0, &[1; 8]));
+    loop {
+        let next = frames.next().unwrap();
+        match next.kind {
+            SETTINGS => {
+                let windows = next.payload.chunks(6).filter(|entry| entry[1] == 4);
+                windows.for_each(|entry| assert!(entry[2..] <= [0, 0, 0xff, 0xff][..], "{entry:?}"));
+            }
+            WINDOW_UPDATE => panic!("{next:?} before anything was sent"),
+            PING => break,
+            _ => {}
+        }
+    }
+    // Sent with their heads, before anybody can have answered; more than there is room for.
     let mut burst = [stranger(1), stranger(3)].concat();
-    for at in 0..10 {
+    let pieces = 10;
+    for at in 0..pieces {
         burst.extend(frame(DATA, 0, if at % 2 == 0 { 1 } else { 3 }, &[b'x'; 16_000]));
     }
+    burst.extend(frame(PING, 0, 0, &[2; 8]));
     frames.send(&burst);
-    let mut updates = 0_u64;
+    let mut opened = 0;
     let ending = loop {
-        let Some(next) = frames.next() else { break Ending::Closed };
+        let Some(next) = frames.next() else { break None };
         match next.kind {
-            GOAWAY => break Ending::GoAway(u32::from_be_bytes(next.payload[4..8].try_into().unwrap())),
-            WINDOW_UPDATE if next.stream == 0 => {
-                updates += u64::from(u32::from_be_bytes(next.payload[..4].try_into().unwrap()));
-            }
+            GOAWAY => break Some(Ending::GoAway(u32::from_be_bytes(next.payload[4..8].try_into().unwrap()))),
+            WINDOW_UPDATE if next.stream == 0 => opened += u32::from_be_bytes(next.payload[..4].try_into().unwrap()),
+            PING if next.payload == [2; 8] => break None,
             _ => {}
         }
     };
-    assert!(matches!(ending, FLOW_CONTROL_ERROR | Ending::Closed | ENHANCE_YOUR_CALM), "{ending:?}");
-    assert!(updates <= 160_000, "{updates}: no more than was taken");
+    // Whether it is a breach depends on how fast the refusals gave back what came before.
+    assert!(matches!(ending, None | Some(FLOW_CONTROL_ERROR)), "{ending:?}");
+    assert!(opened <= pieces * 16_000, "{opened}");
     target.is_well();
 }
 
