@@ -284,6 +284,8 @@ pub struct Server {
     pub env: BTreeMap<String, String>,
     /// Names passed on from the gateway's own environment, beside the built-in list.
     pub env_pass: Vec<String>,
+    /// Variables whose values each caller brings, for a child of its own.
+    pub env_from: EnvFrom,
     /// Whether everything of the gateway's environment but `GANGWAY_*` is passed on (`run`).
     pub env_inherit: bool,
     /// Path of the endpoint, without the public prefix.
@@ -323,6 +325,29 @@ impl fmt::Debug for Server {
             .field("mode", &self.mode)
             .field("auth", &self.auth)
             .finish_non_exhaustive()
+    }
+}
+
+/// `env_from`: where the values of variables come from that a caller brings for a child of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvFrom {
+    /// Variables by header name, which is in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// Variables by claim of the caller's token.
+    pub claims: BTreeMap<String, String>,
+}
+
+impl EnvFrom {
+    /// Whether no value comes from callers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty() && self.claims.is_empty()
+    }
+
+    /// Whether a caller decides about the variable with this name.
+    #[must_use]
+    pub fn sets(&self, variable: &str) -> bool {
+        self.headers.values().chain(self.claims.values()).any(|name| name == variable)
     }
 }
 

@@ -16,6 +16,7 @@ mod convert;
 mod document;
 mod doors;
 mod env_file;
+mod env_from;
 mod interpolate;
 mod keys;
 mod keys_file;
@@ -53,9 +54,9 @@ use section::Section;
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
-    Access, Address, Admin, Auth, Breaker, Config, Drain, Key, Limits, Listen, LogFormat, LogLevel, Method, Metrics,
-    Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Sandbox, Server, ServerAuth, Sessions, Streams, Telemetry,
-    Timeouts, UserName,
+    Access, Address, Admin, Auth, Breaker, Config, Drain, EnvFrom, Key, Limits, Listen, LogFormat, LogLevel, Method,
+    Metrics, Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Sandbox, Server, ServerAuth, Sessions, Streams,
+    Telemetry, Timeouts, UserName,
 };
 pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::auth::Admitted as Caller;
 use crate::budget::Step;
-use crate::caller::{Fate, Peer};
+use crate::caller::{Fate, OwnVariables, Peer};
 use crate::exchange::Cause;
 use crate::exchange::account::Account;
 use crate::exchange::capacity::{Permit, Reached};
@@ -27,6 +27,7 @@ use crate::http::batch::Batch;
 use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
+use crate::http::own_variables::own_variables;
 use crate::http::read::{Read, read};
 use crate::http::refusal::{Refused, retry_after};
 use crate::http::rules::Rules;
@@ -96,10 +97,11 @@ impl Streamable<'_> {
             self.session(&headers)?;
             return Err(Refused::Invalid("This session is initialized already"));
         }
+        let own = self.own_variables(&headers)?;
         drop(headers);
         let (post, head) = Post::new(form, 1, false, false);
         let lost = LostUnlessAnswered::new(&post);
-        let session = self.open(&message.0, &post, None).await?;
+        let session = self.open(&message.0, &post, None, own).await?;
         drop(message);
         let head = self.head(&session, &post, head, form).await;
         lost.answered();
@@ -111,12 +113,18 @@ impl Streamable<'_> {
         Ok(response)
     }
 
+    /// What the caller brings for a child of its own; later requests of the session change nothing about it.
+    pub(super) fn own_variables(&self, headers: &HeaderMap) -> Result<OwnVariables, Refused> {
+        own_variables(&self.server.config().env_from, headers, self.caller.claims.as_deref())
+    }
+
     /// Opens a session whose `initialize` is answered on `post`.
     pub(super) async fn open(
         &self,
         message: &Message,
         post: &Arc<Post>,
         only: Option<Arc<Stream>>,
+        own: OwnVariables,
     ) -> Result<Arc<Session>, Refused> {
         if message.has_bad_token() {
             return Err(Refused::InvalidParams(BAD_TOKEN));
@@ -129,14 +137,20 @@ impl Streamable<'_> {
             })?;
             let account = Account::new(message, self.peer, self.arrived, Some(permit));
             let Caller { principal, sessions: cap, .. } = self.caller.clone();
-            let opening = Opening { principal, cap, account, only: only.clone() };
+            let opening = Opening { principal, cap, account, only: only.clone(), own: own.clone() };
             let unopened = match server.open(opening, message, post).await {
                 Ok(session) => return Ok(session),
                 Err(unopened) => unopened,
             };
             // A reload may have come while a child was waited for.
             server = match self.door.successor(&server) {
-                Some(successor) if matches!(unopened, Unopened::Draining) => successor,
+                // What was gathered is what this server's table asks for.
+                Some(successor)
+                    if matches!(unopened, Unopened::Draining)
+                        && successor.config().env_from == server.config().env_from =>
+                {
+                    successor
+                }
                 _ => return Err(refusal_to_open(unopened)),
             };
         }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::caller::OwnVariables;
 use crate::config::{Sandbox, Server};
 use crate::telemetry::ServerMetrics;
 
@@ -72,6 +73,14 @@ impl Command {
         }
     }
 
+    /// This command for a child of the caller who brings these variables.
+    pub(super) fn with_own(&self, own: &OwnVariables) -> Self {
+        let mut command = self.clone();
+        let own = own.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        command.environment.extend(own);
+        command
+    }
+
     /// The `PATH` the program is looked up in.
     pub(super) fn path(&self) -> Option<&OsStr> {
         self.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str())
@@ -112,6 +121,8 @@ pub fn environment(server: &Server, own: impl Iterator<Item = (OsString, OsStrin
     };
     let mut variables: BTreeMap<OsString, OsString> = own.filter(|(name, _)| passes(name)).collect();
     variables.extend(server.env.iter().map(|(name, value)| (name.into(), value.into())));
+    // A caller who brings no value has none, not the gateway's.
+    variables.retain(|name, _| name.to_str().is_none_or(|name| !server.env_from.sets(name)));
     variables.into_iter().collect()
 }
 
@@ -130,8 +141,9 @@ fn begins_with(name: &OsStr, prefix: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Command, environment};
+    use crate::caller::OwnVariables;
     use crate::config::{
-        Breaker, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, UserName,
+        Breaker, EnvFrom, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, UserName,
     };
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
@@ -147,6 +159,7 @@ pub(super) mod tests {
             cwd: Some("/srv".into()),
             env: [("TOKEN".into(), "set".into())].into(),
             env_pass: vec!["EXTRA".into()],
+            env_from: EnvFrom::default(),
             env_inherit: false,
             path: "/x/mcp".into(),
             required: Required::Yes,
@@ -241,6 +254,21 @@ pub(super) mod tests {
         assert_eq!(given.len(), OWN.len() - 1);
         assert!(given.contains(&"AWS_SECRET=own".into()) && given.contains(&"TOKEN=set".into()));
         assert!(!given.iter().any(|variable| variable.starts_with("GANGWAY_")));
+    }
+
+    #[test]
+    fn what_callers_decide_about_comes_from_nobody_else() {
+        let mut server = server();
+        server.env_from.headers.insert("x-token".into(), "TOKEN".into());
+        server.env_from.claims.insert("sub".into(), "EXTRA".into());
+        assert_eq!(
+            given(&server, OWN).iter().filter(|it| it.starts_with("TOKEN") || it.starts_with("EXTRA")).count(),
+            0
+        );
+        let command = Command::new(Arc::from("x"), &server, std::iter::empty());
+        let own = OwnVariables::new([("TOKEN".to_owned(), "brought".to_owned())].into());
+        assert_eq!(command.with_own(&own).environment, [("TOKEN".into(), "brought".into())]);
+        assert!(command.with_own(&OwnVariables::default()).environment.is_empty());
     }
 
     #[test]

@@ -49,6 +49,7 @@ mod batch;
 mod bodies;
 mod bounds;
 mod caller_key;
+mod caller_variables;
 mod calls;
 mod child;
 mod child_age;
