@@ -31,7 +31,7 @@ pub use child_processes::MeasuredChild;
 pub use escape::Escaped;
 pub use log::{Hush, Logs, Sink};
 pub use loudness::Loudness;
-pub use mask::{mask_secrets, stderr_text};
+pub use mask::{KnownSecrets, child_text, mask_secrets};
 pub use metrics::{ConnectionGauge, Metrics};
 pub use server_metrics::{CallEnd, InFlight, PoolWaiter, ServerMetrics, StreamGauge};
 pub use session_digest::{SessionDigest, session_digest};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::caller::OwnVariables;
 use crate::config::{Sandbox, Server};
-use crate::telemetry::ServerMetrics;
+use crate::telemetry::{KnownSecrets, ServerMetrics};
 
 /// Told how many lines a child has just written to stderr.
 pub type StderrCount = Arc<dyn Fn(usize) + Send + Sync>;
@@ -51,6 +51,8 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// What the child may do and take.
     pub sandbox: Sandbox,
+    /// Those of its values that are secrets, to be left out of what is logged of its words.
+    pub known_secrets: KnownSecrets,
     /// Told about lines on stderr; called on the runtime's threads and must not block.
     pub stderr_count: Option<StderrCount>,
     /// Where the memory, the processor time and the descriptors of its processes are shown.
@@ -68,6 +70,7 @@ impl Command {
             directory: server.cwd.clone(),
             environment: environment(server, own),
             sandbox: server.sandbox.clone(),
+            known_secrets: KnownSecrets::new(server.secrets()),
             stderr_count: None,
             metrics: None,
         }
@@ -76,6 +79,7 @@ impl Command {
     /// This command for a child of the caller who brings these variables.
     pub(super) fn with_own(&self, own: &OwnVariables) -> Self {
         let mut command = self.clone();
+        command.known_secrets = command.known_secrets.and(own.iter().map(|(_, value)| value));
         let own = own.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         command.environment.extend(own);
         command
