@@ -108,6 +108,8 @@ impl Gateway {
         let (listener, admin) = listen(&config).map_err(BuildError::Bind)?;
         let node = node.into_inner();
         let metrics = Metrics::new(&config.telemetry.metrics);
+        metrics.count_losses_of(&log);
+        log.audit().begin(&node).map_err(BuildError::System)?;
         let budget = Budget::new(config.limits.memory);
         let servers = Servers::new(
             &settings(&config),

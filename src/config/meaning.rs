@@ -466,8 +466,19 @@ pub struct Telemetry {
     pub format: LogFormat,
     /// `log.access`
     pub access: Access,
+    /// `log.audit`, where there is one.
+    pub audit: Option<Audit>,
     /// `metrics`
     pub metrics: Metrics,
+}
+
+/// `log.audit` and `log.audit_required`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether a request is only served if its entry can be written.
+    pub required: bool,
 }
 
 /// `log.level`

@@ -112,7 +112,13 @@ impl Reloader {
 
     async fn reload(&mut self) {
         let Some(ConfigSource { load, .. }) = self.source.clone() else { return };
-        match spawn_blocking(move || load()).await {
+        let audit = self.held.log.audit().clone();
+        // Whoever moves that file away tells so by the same signal, whatever is in the configuration.
+        let read = move || {
+            audit.reopen();
+            load()
+        };
+        match spawn_blocking(read).await {
             Ok(Ok(loaded)) => self.take(loaded),
             Ok(Err(problems)) => self.refuse(&problems),
             Err(failure) => self.refuse(&failure),

@@ -206,7 +206,10 @@ impl<'a> LegacySse<'a> {
         match Message::parse(read.bytes.clone(), Author::Client) {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());
-                self.take(&channel, &message, headers).await.map_err(|refused| (refused, id))?;
+                self.take(&channel, &message, headers).await.map_err(|refused| {
+                    self.streamable.note(&message);
+                    (refused, id)
+                })?;
             }
             Err(Fault { kind: FaultKind::Array, .. }) => {
                 self.take_batch(&channel, &read.bytes).await.map_err(bare)?;

@@ -1,7 +1,7 @@
 //! Streamable HTTP of the stateful revisions, 2025-03-26 to 2025-11-25: one endpoint for POST, GET
 //! and DELETE.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use crate::budget::Step;
 use crate::caller::{Fate, OwnVariables, Peer};
 use crate::exchange::Cause;
 use crate::exchange::account::Account;
+use crate::exchange::audit::Asked;
 use crate::exchange::capacity::{Permit, Reached};
 use crate::exchange::gateway_error::BAD_TOKEN;
 use crate::exchange::post::{Form, Head, Post, Reply};
@@ -57,6 +58,8 @@ pub(super) struct Streamable<'a> {
     pub(super) peer: Peer,
     pub(super) fate: &'a Arc<dyn Fate>,
     pub(super) arrived: Instant,
+    /// Filled in with what is refused, for the audit log.
+    pub(super) asked: &'a OnceLock<Asked>,
 }
 
 impl Streamable<'_> {
@@ -71,12 +74,13 @@ impl Streamable<'_> {
         match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
+                self.note(&message);
                 // Rare, and large: every idle connection has room for the largest way an answer can take.
                 let opened = Box::pin(self.initialize(headers, (message, body), form)).await;
                 opened.map_err(|refused| (refused, id))
             }
             Ok(message) => {
-                let session = self.session(&headers).map_err(|refused| with_id(refused, &message))?;
+                let session = self.session(&headers).map_err(|refused| self.refusal(refused, &message))?;
                 drop(headers);
                 match message.kind() {
                     Kind::Request => Ok(self.call(&session, (message, body), form).await),
@@ -90,6 +94,18 @@ impl Streamable<'_> {
             }
             Err(fault) => Err(refusal_of(&fault)),
         }
+    }
+
+    /// A refusal of this message.
+    fn refusal(&self, refused: Refused, message: &Message) -> Refusal {
+        self.note(message);
+        with_id(refused, message)
+    }
+
+    /// Keeps what a message asks for, in case it is refused.
+    pub(super) fn note(&self, message: &Message) {
+        // A request has one message that can be refused as a whole.
+        let _first = self.asked.set(Asked::of(message));
     }
 
     async fn initialize(&self, headers: HeaderMap, message: Posted, form: Form) -> Result<Response<Body>, Refused> {
@@ -128,6 +144,9 @@ impl Streamable<'_> {
     ) -> Result<Arc<Session>, Refused> {
         if message.has_bad_token() {
             return Err(Refused::InvalidParams(BAD_TOKEN));
+        }
+        if self.server.accounts().log.audit().refuses() {
+            return Err(Refused::NotAudited);
         }
         let mut server = Arc::clone(self.server);
         loop {
@@ -200,6 +219,8 @@ impl Streamable<'_> {
             Cause::BadToken
         } else if self.server.is_draining() {
             Cause::Draining { sent: false }
+        } else if self.server.accounts().log.audit().refuses() {
+            Cause::NotAudited { sent: false }
         } else if self.rules.bounds.budget.step() >= Step::Calls {
             Cause::Memory
         } else {

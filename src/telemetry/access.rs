@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit::Audit;
 use super::label::{Answer, Outcome, Refusal};
 use super::line::{Format, Line};
 use super::loudness::Loudness;
@@ -199,6 +200,7 @@ pub struct AccessLog {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
     pub(super) loudness: Arc<Loudness>,
+    pub(super) audit: Audit,
 }
 
 impl AccessLog {
@@ -206,6 +208,18 @@ impl AccessLog {
     #[must_use]
     pub fn loudness(&self) -> &Loudness {
         &self.loudness
+    }
+
+    /// The audit log beside it.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Lines dropped so far, of this log and of the events beside them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.spool.dropped()
     }
 
     /// Whether a message with this outcome gets a line, so that its fields need gathering.
@@ -253,7 +267,7 @@ fn level_of(outcome: Outcome) -> LogLevel {
     }
 }
 
-fn optional<T>(value: Option<T>, write: impl FnOnce(T)) {
+pub(super) fn optional<T>(value: Option<T>, write: impl FnOnce(T)) {
     if let Some(value) = value {
         write(value);
     }
@@ -264,7 +278,7 @@ fn write_principal(line: &mut Line<'_>, principal: &Principal) {
 }
 
 /// The inside of a JSON string, or the literal itself.
-fn without_quotes(id: &str) -> &str {
+pub(super) fn without_quotes(id: &str) -> &str {
     id.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(id)
 }
 
