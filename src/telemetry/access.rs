@@ -11,6 +11,7 @@ use super::audit::Audit;
 use super::label::{Answer, Outcome, Refusal};
 use super::line::{Format, Line};
 use super::loudness::Loudness;
+use super::mask::mask_secrets;
 use super::session_digest::SessionDigest;
 use super::spool::Spool;
 use super::timestamp;
@@ -170,7 +171,7 @@ pub struct RefusedLine<'a> {
     pub reason: Refusal,
     /// The configuration key that would change it, such as `listen.allowed_hosts`.
     pub key: Option<&'a str>,
-    /// What was refused, such as the host name; never a secret.
+    /// What was refused, such as the host name; a password in it is masked.
     pub value: Option<&'a str>,
     /// Who asked, where that was known by then.
     pub principal: Option<&'a Principal>,
@@ -187,7 +188,7 @@ impl RefusedLine<'_> {
         optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
         line.text("reason", self.reason.as_str());
         optional(self.key, |key| line.text("key", key));
-        optional(self.value, |value| line.cut_text("value", value, LONGEST_SHORT));
+        optional(self.value, |value| line.cut_text("value", &mask_secrets(value), LONGEST_SHORT));
     }
 }
 
