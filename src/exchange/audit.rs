@@ -32,6 +32,10 @@ impl Session {
     /// Writes the entry of a call that is about to be answered with `reply`. Where it must be written and cannot be, that
     /// answer is kept back and another one given.
     pub(super) fn audit_call(&self, account: &Account, id: &Id, reply: &Reply) -> Option<Reply> {
+        let audit = self.accounts().log.audit();
+        if !audit.is_on() {
+            return None;
+        }
         let entry = AuditEntry {
             client_addr: Some(account.peer()),
             method: Some(account.method()),
@@ -41,8 +45,7 @@ impl Session {
             request_id: std::str::from_utf8(id.raw()).ok(),
             ..self.entry(AuditEvent::Call)
         };
-        let recorded = self.accounts().log.audit().record(&entry);
-        recorded.err().map(|NotAudited| Cause::NotAudited { sent: account.was_sent() }.reply(id))
+        audit.record(&entry).err().map(|NotAudited| Cause::NotAudited { sent: account.was_sent() }.reply(id))
     }
 
     /// Writes the entry of an element of a batch that is no request.

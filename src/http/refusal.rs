@@ -208,6 +208,8 @@ impl Refused {
         match self {
             Refused::SessionUnknown => "session_unknown",
             Refused::StartFailed => "start_failed",
+            // RFC 6750 section 3.1: whoever showed nothing is told no error.
+            Refused::Unauthenticated(challenge) if error_of(challenge) == Some("invalid_token") => "invalid_token",
             refused => refused.label().map_or("not_found", Refusal::as_str),
         }
     }
@@ -299,6 +301,12 @@ impl Refused {
         };
         error.to_json(id)
     }
+}
+
+/// The error that a challenge names.
+fn error_of(challenge: &HeaderValue) -> Option<&str> {
+    let (_, rest) = challenge.to_str().ok()?.split_once("error=\"")?;
+    rest.split('"').next()
 }
 
 /// An answer that carries a JSON-RPC error.

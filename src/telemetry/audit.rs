@@ -167,7 +167,15 @@ impl Audit {
         // A process begins once.
         let _first = inner.node.set(Arc::clone(node));
         let begun = inner.write("start", |_nothing| {});
-        begun.map_err(|error| io::Error::other(format!("the audit log {} cannot be written: {error}", inner.path.display())))
+        begun.map_err(|error| {
+            io::Error::other(format!("the audit log {} cannot be written: {error}", inner.path.display()))
+        })
+    }
+
+    /// Whether there is one, so that entries are worth gathering.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Writes an entry: at once where the log is required, soon where it is not.
@@ -269,7 +277,9 @@ impl Inner {
     /// Says once that the file cannot be written, and once that it can be again.
     fn tell(&self, failure: Option<&io::Error>) {
         // Read first: all is well mostly, and workers would take the value from each other.
-        if self.failing.load(Ordering::Relaxed) == failure.is_some() || self.failing.swap(failure.is_some(), Ordering::Relaxed) == failure.is_some() {
+        if self.failing.load(Ordering::Relaxed) == failure.is_some()
+            || self.failing.swap(failure.is_some(), Ordering::Relaxed) == failure.is_some()
+        {
             return;
         }
         match failure {

@@ -59,6 +59,8 @@ fn every_call_and_every_refusal_has_an_entry() {
     assert_eq!(foreign.send(call("f", "echo", json!({}), None).to_string()).finish().head.status, 404);
     let begin = || Request::post("/fake/mcp", initialize("2025-11-25", json!({})).to_string());
     assert_eq!(begin().send(gateway.address()).status(), 401);
+    let wrong = begin().header("Authorization", "Bearer wrong");
+    assert_eq!(wrong.send(gateway.address()).status(), 401);
     assert_eq!(begin().header("Host", "evil.example").send(gateway.address()).status(), 403);
     assert_eq!(Request::get("/elsewhere").send(gateway.address()).status(), 404);
     assert_eq!(session.delete().status(), 204);
@@ -85,13 +87,14 @@ fn every_call_and_every_refusal_has_an_entry() {
         "call key:alice tools/list - ok - 5",
         "refused key:bob tools/call echo refused session_unknown f",
         "refused - - - refused unauthenticated -",
+        "refused - - - refused invalid_token -",
         "refused - - - refused host -",
         "session_close key:alice - - - delete -",
         "stop - - - - - -",
     ];
     assert_eq!(seen, expected);
     let digest = entries[1]["session"].as_str().unwrap();
-    assert!(digest.len() == 8 && entries[3]["session"] == digest && entries[11]["session"] == digest);
+    assert!(digest.len() == 8 && entries[3]["session"] == digest && entries[12]["session"] == digest);
     for entry in &entries {
         assert_eq!((&entry["node"], entry["ts"].is_string()), (&gateway.ready["node"], true), "{entry}");
         let has_address = entry["client_addr"] == "127.0.0.1";
