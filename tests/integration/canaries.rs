@@ -67,7 +67,7 @@ fn refusals(gateway: &Gateway, session: &Session, canaries: &mut Canaries) -> Ve
         Request::get(&format!("/nowhere/{}?key=x", plant("path"))),
         Request::get(&format!("/readyz?token={}", plant("query of the health route"))),
         begin().header("Origin", &format!("https://user:{}@evil.example", plant("password in an origin"))),
-        session.post_request(&plant("body that is no JSON")),
+        session.post_request(plant("body that is no JSON")),
         session.post_request(json!({ "jsonrpc": "2.0", "id": {}, "method": plant("malformed message") }).to_string()),
         session.post_request("{}").with("Mcp-Session-Id", &plant("unknown session id")),
         session.get_request().header("Last-Event-ID", &plant("event id")),
