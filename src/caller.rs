@@ -1,8 +1,12 @@
-//! Who calls: the typed principal and where the call came from, as plain values.
+//! Who calls: the typed principal, where the call came from and what it brings, as plain values.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+mod variables;
+
+pub use variables::OwnVariables;
 
 /// The typed caller a session belongs to. Two callers are the same exactly when these are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -125,11 +125,13 @@ impl Gateway {
             warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");
         }
         let metrics = Metrics::new(&config.telemetry.metrics);
+        metrics.count_losses_of(&log);
         let certificates = config.listen.tls.as_ref().map(|tls| Certificates::read(tls, &metrics));
         let certificates = certificates.transpose().map_err(BuildError::Tls)?;
         let (mut listener, admin) = listen(&config).map_err(BuildError::Bind)?;
         listener.tls = certificates.as_ref().map(|certificates| Arc::clone(certificates.tls()));
         let node = node.into_inner();
+        log.audit().begin(&node).map_err(BuildError::System)?;
         let budget = Budget::new(config.limits.memory);
         let servers = Servers::new(
             &settings(&config),

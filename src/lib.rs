@@ -38,7 +38,7 @@
 //! 3. `http::streamable` reads the body within its bounds and parses the envelope (`mcp::message`): where the members
 //!    stand is found in one pass, what they hold stays raw.
 //! 4. `initialize` opens a session (`server::Server::open`): a seat in the registry, the breaker's leave, a leased
-//!    child, a conversation with it. Anything else finds its session by id, server and principal together, or is 404.
+//!    child, a conversation with it. What the caller brings for its own child (`http::own_variables`) goes with the lease. Anything else finds its session by id, server and principal together, or is 404.
 //! 5. `exchange::session::Session::call` reserves a child-side id, keeps the call under it and hands the message to
 //!    `upstream::conversation`, which splices the id in and writes the line to the child's stdin: at once where the
 //!    pipe has room, through a bounded queue else (`upstream::outbound`).
@@ -76,6 +76,7 @@
 //! | the configuration in effect, starts of servers, servers on their way out | `gateway::reload` |
 //! | which servers there are | `server::roster`; a request finds its server through the rules of the door, which it holds to its end |
 //! | numbers and log lines | `telemetry`; whoever logs never waits |
+//! | the audit log | `telemetry::audit`; where it is required, whoever answers waits for the kernel to have its entry |
 //!
 //! What comes in pairs is a Drop guard: leases, seats, gauges, permits of the budget, the rewritten line of a start.
 //! Locks are taken in the order POST, session, stream, and none while calling into a conversation.

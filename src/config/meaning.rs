@@ -345,6 +345,8 @@ pub struct Server {
     pub env: BTreeMap<String, String>,
     /// Names passed on from the gateway's own environment, beside the built-in list.
     pub env_pass: Vec<String>,
+    /// Variables whose values each caller brings, for a child of its own.
+    pub env_from: EnvFrom,
     /// Whether everything of the gateway's environment but `GANGWAY_*` is passed on (`run`).
     pub env_inherit: bool,
     /// Path of the endpoint, without the public prefix.
@@ -384,6 +386,29 @@ impl fmt::Debug for Server {
             .field("mode", &self.mode)
             .field("auth", &self.auth)
             .finish_non_exhaustive()
+    }
+}
+
+/// `env_from`: where the values of variables come from that a caller brings for a child of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvFrom {
+    /// Variables by header name, which is in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// Variables by claim of the caller's token.
+    pub claims: BTreeMap<String, String>,
+}
+
+impl EnvFrom {
+    /// Whether no value comes from callers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty() && self.claims.is_empty()
+    }
+
+    /// Whether a caller decides about the variable with this name.
+    #[must_use]
+    pub fn sets(&self, variable: &str) -> bool {
+        self.headers.values().chain(self.claims.values()).any(|name| name == variable)
     }
 }
 
@@ -510,8 +535,19 @@ pub struct Telemetry {
     pub format: LogFormat,
     /// `log.access`
     pub access: Access,
+    /// `log.audit`, where there is one.
+    pub audit: Option<Audit>,
     /// `metrics`
     pub metrics: Metrics,
+}
+
+/// `log.audit` and `log.audit_required`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether a request is only served if its entry can be written.
+    pub required: bool,
 }
 
 /// `log.level`

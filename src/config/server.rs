@@ -4,6 +4,7 @@ use super::auth;
 use super::child;
 use super::convert::{Refused, mismatch, pick, text};
 use super::document::{Place, Value};
+use super::env_from;
 use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
 use super::sandbox;
 use super::section::Section;
@@ -64,6 +65,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         cwd: child::working_directory(section),
         env: child::environment(section),
         env_pass: section.list("env_pass", child::variable_name),
+        env_from: env_from::read(section.table("env_from")),
         env_inherit: false,
         path: String::new(),
         required: if required.unwrap_or(single) { Required::Yes } else { Required::No },
@@ -79,6 +81,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         auth: ServerAuth { methods: Vec::new() },
         sandbox: sandbox::read(section.table("sandbox")),
     };
+    env_from::check(section, &server);
     (server, auth::read_server(section.table("auth")))
 }
 

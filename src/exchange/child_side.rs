@@ -130,7 +130,7 @@ impl Session {
         let refused =
             matches!(&answer, Answer::Message(message) if message.kind() == Kind::Result) && revision.is_none();
         if let Some(revision) = revision {
-            self.admit(revision);
+            self.admit(revision, call.account.peer());
         }
         let how = match &answer {
             Answer::Message(_) => Start::Ok,
@@ -139,9 +139,10 @@ impl Session {
         };
         (self.terms.handshakes)(how, call.account.child_time());
         let post = Arc::clone(&call.post);
-        self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer) });
-        // Whoever left before the answer never learned the id.
-        if revision.is_none() || post.is_lost() {
+        let is_given =
+            self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer) });
+        // Whoever left before the answer, or was given another one, never learned the id.
+        if revision.is_none() || !is_given || post.is_lost() {
             self.end(if revision.is_none() { SessionEnd::ChildGone } else { SessionEnd::Uninitialized });
         }
     }

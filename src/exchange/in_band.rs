@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use crate::exchange::gateway_error::{BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
+use crate::exchange::gateway_error::{
+    BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING,
+};
 use crate::exchange::post::{Reply, Trouble};
 use crate::mcp::ids::Id;
 use crate::mcp::payload::Payload;
@@ -53,6 +55,11 @@ pub enum Cause {
     BadRevision,
     /// The progress token is none.
     BadToken,
+    /// Its entry in the audit log, which is required, cannot be written.
+    NotAudited {
+        /// Whether the child may have seen the call.
+        sent: bool,
+    },
 }
 
 /// What is said, and as which HTTP status it could be said.
@@ -106,15 +113,21 @@ impl Cause {
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
             ),
+            Cause::NotAudited { sent } => {
+                words(503, Refusal::Audit.as_str(), executed(sent), NOT_AUDITED, Some(LATER).filter(|_| !sent))
+            }
             Cause::BadToken => words(400, Refusal::Parse.as_str(), "no", BAD_TOKEN, None),
         }
     }
 
     fn outcome(self) -> Outcome {
         match self {
-            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining { sent: false } | Cause::BadToken => {
-                Outcome::Refused
-            }
+            Cause::Full
+            | Cause::Busy
+            | Cause::Memory
+            | Cause::Draining { sent: false }
+            | Cause::BadToken
+            | Cause::NotAudited { .. } => Outcome::Refused,
             Cause::ChildGone { .. } => Outcome::ChildGone,
             Cause::Timeout { .. } => Outcome::Timeout,
             Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
@@ -131,6 +144,7 @@ impl Cause {
             Cause::Memory => Some(Refusal::Memory),
             Cause::Draining { sent: false } => Some(Refusal::Draining),
             Cause::BadToken => Some(Refusal::Parse),
+            Cause::NotAudited { .. } => Some(Refusal::Audit),
             _ => None,
         }
     }
@@ -175,6 +189,8 @@ mod tests {
             Cause::SessionEnded { sent: true },
             Cause::BadRevision,
             Cause::BadToken,
+            Cause::NotAudited { sent: false },
+            Cause::NotAudited { sent: true },
         ];
         for cause in causes {
             let value: serde_json::Value = serde_json::from_slice(&cause.reply(&id).payload.to_bytes()).expect("json");

@@ -3,6 +3,7 @@
 pub mod account;
 pub mod answer_leave;
 mod ask;
+pub mod audit;
 mod call;
 pub mod capacity;
 mod child_side;

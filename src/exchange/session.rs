@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::budget::Budget;
-use crate::caller::Principal;
+use crate::caller::{Peer, Principal};
 use crate::config;
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::ask::{Ask, Asks};
@@ -318,10 +318,13 @@ impl Session {
         }
     }
 
-    /// Gives a call its answer; the one way a call ends.
-    pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
+    /// Gives a call its answer; the one way a call ends. Tells whether it was that one, and not another in its place.
+    pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) -> bool {
         let mut reply = reply(&call.id);
         self.note_subscription(&call, reply.outcome);
+        let kept_back = self.audit_call(&call.account, &call.id, &reply);
+        let is_given = kept_back.is_none();
+        reply = kept_back.unwrap_or(reply);
         if call.account.is_initialize()
             && let Some(trouble) = &mut reply.trouble
         {
@@ -334,6 +337,7 @@ impl Session {
         call.account.answered(&mut reply);
         let delivered = call.post.answer(reply, || self.open_stream());
         call.account.delivered(delivered, &call.id, self);
+        is_given
     }
 
     /// Answers a request without asking the child.
@@ -343,6 +347,9 @@ impl Session {
             self.terms.metrics.refused(reason);
         }
         let mut reply = cause.reply(&id);
+        if let Some(another) = self.audit_call(&account, &id, &reply) {
+            reply = another;
+        }
         account.answered(&mut reply);
         let delivered = post.answer(reply, || self.open_stream());
         account.delivered(delivered, &id, self);
@@ -350,6 +357,7 @@ impl Session {
 
     /// Delivers an answer to what was no proper request.
     pub fn deliver_to(&self, post: &Post, reply: Reply) {
+        self.audit_fault(&reply);
         post.answer(reply, || self.open_stream());
     }
 
@@ -384,7 +392,7 @@ impl Session {
     }
 
     /// The child answered `initialize`; from here on the session can be found.
-    pub(super) fn admit(&self, revision: Revision) {
+    pub(super) fn admit(&self, revision: Revision, peer: Peer) {
         let mut state = self.state();
         if state.phase == Phase::Starting {
             state.phase = Phase::Answered;
@@ -394,6 +402,7 @@ impl Session {
             drop(state);
             self.next_look.ask();
             self.terms.metrics.session_opened(revision.name());
+            self.audit_opened(peer);
             info!(
                 event = "session_open", server = %self.terms.server, session = %self.digest, principal = %self.principal,
                 client = %self.introduction.client.name, protocol = revision.name(), child_pid = self.child_pid(),
@@ -516,6 +525,7 @@ impl Session {
         if was_open {
             let age = self.opened.elapsed();
             self.terms.metrics.session_closed(why, age);
+            self.audit_closed(why);
             info!(
                 event = "session_close", server = %self.terms.server, session = %self.digest, principal = %self.principal,
                 reason = why.as_str(), age_s = age.as_secs(),

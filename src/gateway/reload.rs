@@ -119,7 +119,10 @@ impl Reloader {
     async fn reload(&mut self) {
         let Some(ConfigSource { load, .. }) = self.source.clone() else { return };
         let held = self.held.certificates.as_ref().map(Certificates::held);
+        let audit = self.held.log.audit().clone();
         let read = move || {
+            // Whoever moves that file away tells so by the same signal, whatever is in the configuration.
+            audit.reopen();
             load().map(|loaded| {
                 let tls = loaded.config.listen.tls.as_ref();
                 (tls.map(|tls| Certificates::next(tls, held.as_ref())).transpose(), loaded)

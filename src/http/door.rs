@@ -1,6 +1,6 @@
 //! The one place where requests come in: routes them, asks who is there, counts and words refusals.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
@@ -11,6 +11,7 @@ use crate::auth::{Admitted as Caller, Keys, Rejection, admit, admit_certificate}
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
+use crate::exchange::audit::Asked;
 use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
 use crate::http::body::Body;
@@ -23,8 +24,8 @@ use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
-use crate::telemetry::label::{AuthResult, Route};
-use crate::telemetry::{AccessLog, Metrics, RefusedLine};
+use crate::telemetry::label::{AuthResult, Outcome, Route};
+use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine};
 
 /// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
 /// such scheme give up, and rightly: `Bearer` would send them looking for an authorization server.
@@ -73,6 +74,16 @@ struct Visit<'a> {
 struct About<'a> {
     server: Option<&'a Server>,
     principal: Option<Principal>,
+    /// What its message asked for, where that was read.
+    asked: OnceLock<Asked>,
+}
+
+/// What of a refused request stands in logs.
+struct Details<'a> {
+    /// The header that was wrong.
+    value: Option<&'a str>,
+    /// The request's id.
+    id: Option<&'a [u8]>,
 }
 
 impl Door {
@@ -132,12 +143,14 @@ impl Door {
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
         let endpoint = rules.find(request.uri().path());
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
-        let mut about = About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None };
+        let mut about =
+            About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None, asked: OnceLock::new() };
         let admitted = match rules.guard.check(&request, arrival.local_bind) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);
-                let response = self.refuse(&refused, &about, &arrival, value.as_deref()).into_response(None);
+                let refused = self.refuse(&refused, &about, &arrival, Details { value: value.as_deref(), id: None });
+                let response = refused.into_response(None);
                 self.metrics.http_response(route, response.status().as_u16());
                 return response;
             }
@@ -148,7 +161,10 @@ impl Door {
             Some(endpoint) => self.serve(endpoint, request, &visit, &mut about).await,
             None => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
         }
-        .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
+        .unwrap_or_else(|(refused, id)| {
+            let details = Details { value: None, id: id.as_deref() };
+            self.refuse(&refused, &about, &arrival, details).into_response(id.as_deref())
+        });
         expose(response.headers_mut(), &admitted);
         if self.readiness.is_draining() && is_h2 {
             arrival.fate.leave();
@@ -199,6 +215,7 @@ impl Door {
             peer: arrival.peer,
             fate: &arrival.fate,
             arrived,
+            asked: &about.asked,
         };
         match endpoint.route {
             Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
@@ -256,8 +273,8 @@ impl Door {
         }
     }
 
-    /// Counts and logs a refusal before it is answered.
-    fn refuse(&self, refused: &Refused, about: &About<'_>, arrival: &Arrival, value: Option<&str>) -> Refused {
+    /// Counts and logs a refusal before it is answered; one that must be in the audit log and cannot be is another one.
+    fn refuse(&self, refused: &Refused, about: &About<'_>, arrival: &Arrival, details: Details<'_>) -> Refused {
         if let Some(reason) = refused.label() {
             match about.server {
                 Some(server) => server.metrics().refused(reason),
@@ -269,12 +286,39 @@ impl Door {
                 status: refused.status().as_u16(),
                 reason,
                 key: refused.key(),
-                value,
+                value: details.value,
                 principal: about.principal.as_ref(),
                 client_addr: Some(arrival.peer),
             });
         }
-        refused.clone()
+        match self.audit(refused, about, arrival, details.id) {
+            Ok(()) => refused.clone(),
+            Err(NotAudited) => Refused::NotAudited,
+        }
+    }
+
+    fn audit(
+        &self,
+        refused: &Refused,
+        about: &About<'_>,
+        arrival: &Arrival,
+        id: Option<&[u8]>,
+    ) -> Result<(), NotAudited> {
+        if about.server.is_none() && *refused == Refused::NotFound {
+            return Ok(());
+        }
+        let asked = about.asked.get();
+        self.log.audit().record(&AuditEntry {
+            server: about.server.map(|server| &**server.name()),
+            principal: about.principal.as_ref(),
+            client_addr: Some(arrival.peer),
+            method: asked.map(|asked| &*asked.method),
+            tool: asked.and_then(|asked| asked.tool.as_deref()),
+            outcome: Some(Outcome::Refused.as_str()),
+            reason: Some(refused.audit_reason()),
+            request_id: id.and_then(|id| std::str::from_utf8(id).ok()),
+            ..AuditEntry::new(AuditEvent::Refused)
+        })
     }
 }
 

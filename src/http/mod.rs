@@ -11,6 +11,7 @@ mod forwarded;
 pub mod guard;
 mod legacy_sse;
 mod origin;
+mod own_variables;
 pub mod page;
 pub mod patience;
 mod read;

@@ -49,7 +49,7 @@ labels! {
 }
 labels! {
     /// Why something was refused.
-    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining" }
+    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining", Audit = "audit" }
 }
 labels! {
     /// Why a session ended.

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
+use super::access::AccessLog;
 use super::child_processes::ChildProcesses;
 use super::families::{Families, options};
 use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refusal, Route};
@@ -32,6 +33,15 @@ pub struct Metrics {
     servers: Mutex<HashMap<Arc<str>, Arc<ServerMetrics>>>,
     tool_budget: Arc<ToolBudget>,
     child_processes: Arc<ChildProcesses>,
+    losses: Mutex<Losses>,
+}
+
+/// What logs lost, as far as it was counted here.
+#[derive(Default)]
+struct Losses {
+    log: Option<AccessLog>,
+    lines: u64,
+    entries: u64,
 }
 
 /// A connection counted in `connections` until this is dropped.
@@ -56,6 +66,7 @@ impl Metrics {
             servers: Mutex::default(),
             tool_budget: Arc::new(ToolBudget::new(names)),
             child_processes,
+            losses: Mutex::default(),
         })
     }
 
@@ -169,10 +180,27 @@ impl Metrics {
         self.child_processes.measure(now);
     }
 
+    /// Counts what this log, and the audit log beside it, lose.
+    pub fn count_losses_of(&self, log: &AccessLog) {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).log = Some(log.clone());
+    }
+
+    fn count_losses(&self) {
+        let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((lines, entries)) = losses.log.as_ref().map(|log| (log.dropped(), log.audit().dropped())) else {
+            return;
+        };
+        let Families { log_dropped_total, audit_dropped_total, .. } = &self.families;
+        log_dropped_total.with_label_values::<&str>(&[]).inc_by(lines - losses.lines);
+        audit_dropped_total.with_label_values::<&str>(&[]).inc_by(entries - losses.entries);
+        (losses.lines, losses.entries) = (lines, entries);
+    }
+
     /// Every series in the Prometheus text format, version 0.0.4.
     #[must_use]
     pub fn gather(&self) -> String {
         self.child_processes.show();
+        self.count_losses();
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .expect("only counters, gauges and histograms with names and series are gathered")

@@ -45,11 +45,14 @@ use std::time::Duration;
 
 mod ask_limits;
 mod asks;
+mod audit;
 mod batch;
 mod bodies;
 mod bounds;
 mod caller_key;
+mod caller_variables;
 mod calls;
+mod canaries;
 mod child;
 mod child_age;
 mod child_life;

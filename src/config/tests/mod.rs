@@ -1,6 +1,7 @@
 //! What whole files mean.
 
 mod doors;
+mod env_from;
 mod files;
 mod problems;
 mod run;
