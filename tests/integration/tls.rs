@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use serde_json::json;
 use crate::PATIENCE;
 use crate::caller_key::Key;
 use crate::child::{Record, Server};
-use crate::gateway::{Gateway, await_that};
+use crate::gateway::{BINARY, Gateway, await_that};
 use crate::session::{call, initialize};
 use crate::tls_client::{Authority, Https, Issued, exchange, shake_hands, shown};
 
@@ -235,7 +236,7 @@ fn a_hello_in_single_bytes_is_understood() {
 fn a_stalled_handshake_ends_and_counts() {
     let authority = Authority::new();
     let issued = authority.issue(&["localhost"]);
-    let lines = "[limits]\ntls_handshake = \"700ms\"\nconnections_per_address = 3";
+    let lines = "[limits]\ntls_handshake = \"2500ms\"\nconnections_per_address = 3";
     let gateway = start(&authority, &[("server", &issued)], lines);
     let began = Instant::now();
     let mut stalled: Vec<TcpStream> = (0..2)
@@ -247,7 +248,7 @@ fn a_stalled_handshake_ends_and_counts() {
             tcp
         })
         .collect();
-    gateway.await_metric("connections", &[("listener", "main")], |count| count == 2.0);
+    gateway.await_metric("connections_total", &[("listener", "main"), ("result", "ok")], |count| count == 2.0);
     let client = authority.client(&["http/1.1"], None);
     let third = shake_hands(gateway.address(), &client, "localhost").unwrap();
     let mut fourth = TcpStream::connect(gateway.address()).unwrap();
@@ -256,7 +257,7 @@ fn a_stalled_handshake_ends_and_counts() {
     for tcp in &mut stalled {
         assert_eq!(tcp.read(&mut [0; 1]).unwrap_or(0), 0);
     }
-    assert!(began.elapsed() >= Duration::from_millis(600));
+    assert!(began.elapsed() >= Duration::from_millis(2000));
     drop(third);
     gateway.await_metric("connections", &[("listener", "main")], |count| count == 0.0);
     assert_eq!(gateway.metrics().count("connections_total", &[("result", "handshake")]), 2.0);
@@ -352,6 +353,17 @@ fn a_start_with_bad_files_names_them() {
     assert_eq!(failed.status.code(), Some(78), "{failed:?}");
     assert!(failed.stderr.contains("mixed-key.pem does not fit"), "{failed:?}");
     assert!(failed.stderr.contains("broken.pem holds no certificate"), "{failed:?}");
+    let check = |pairs: &[(&str, &Issued)]| {
+        let file = authority.path("gangway.toml");
+        fs::write(&file, format!("{}{}", authority.toml(pairs, ""), quiet("fake").toml())).unwrap();
+        Command::new(BINARY).arg("check").arg(file).output().unwrap()
+    };
+    let told = check(&[("mixed", &mixed), ("broken", &broken)]);
+    assert_eq!(told.status.code(), Some(78));
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("mixed-key.pem does not fit") && told.contains("broken.pem holds no certificate"), "{told}");
+    let good = check(&[("good", &one)]);
+    assert!(String::from_utf8_lossy(&good.stdout).contains("https://localhost:8080/fake/mcp"), "{good:?}");
 }
 
 const INITIALIZE: fn() -> String = || initialize("2025-11-25", json!({})).to_string();
