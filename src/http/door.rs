@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 
 use crate::auth::{Admitted as Caller, Keys, Rejection, admit};
 use crate::budget::Budget;
-use crate::caller::{Arrival, Principal};
+use crate::caller::{Arrival, Malformed, Principal};
 use crate::config;
 use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
@@ -121,8 +121,24 @@ impl Door {
         &self.patience
     }
 
-    /// Answers one request.
-    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+    /// Refuses what was no request, which ends its connection.
+    fn refuse_malformed(&self, malformed: Malformed, arrival: &Arrival) -> Response<Body> {
+        let about = About { server: None, principal: None };
+        let response = self.refuse(&Refused::Malformed(malformed), &about, arrival, None).into_response(None);
+        self.metrics.http_response(Route::Other, response.status().as_u16());
+        response
+    }
+
+    /// Answers one request; what was none is refused.
+    pub async fn handle(
+        self: Arc<Self>,
+        asked: Result<Request<Incoming>, Malformed>,
+        arrival: Arrival,
+    ) -> Response<Body> {
+        let request = match asked {
+            Ok(request) => request,
+            Err(malformed) => return self.refuse_malformed(malformed, &arrival),
+        };
         let arrived = Instant::now();
         let rules = self.rules();
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };

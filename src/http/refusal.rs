@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use crate::caller::Malformed;
 use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
 use crate::telemetry::label::Refusal;
 
@@ -22,6 +23,8 @@ pub const INVALID_REQUEST: i32 = -32600;
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
+    /// No request, or one that could be read in two ways.
+    Malformed(Malformed),
     /// No `Host`, several, or one that is no host (RFC 9112 section 3.2).
     HostMalformed,
     /// The target names another host than `Host` does.
@@ -91,6 +94,7 @@ impl Refused {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
+            Refused::Malformed(malformed) => status_of(*malformed),
             Refused::HostMalformed
             | Refused::HostDisagrees
             | Refused::BadHeader(_)
@@ -136,6 +140,7 @@ impl Refused {
     #[must_use]
     pub fn text(&self) -> &'static str {
         match self {
+            Refused::Malformed(malformed) => text_of(*malformed),
             Refused::HostMalformed => "The request must name exactly one host",
             Refused::HostDisagrees => "The request target and the Host header disagree",
             Refused::HostForbidden => "This host name is not served here",
@@ -173,9 +178,13 @@ impl Refused {
     #[must_use]
     pub fn label(&self) -> Option<Refusal> {
         Some(match self {
-            Refused::HostMalformed | Refused::HostDisagrees | Refused::HostForbidden => Refusal::Host,
+            Refused::HostMalformed
+            | Refused::HostDisagrees
+            | Refused::HostForbidden
+            | Refused::Malformed(Malformed::Host | Malformed::HostDisagrees) => Refusal::Host,
             Refused::OriginForbidden => Refusal::Origin,
-            Refused::TooManyFields
+            Refused::Malformed(_)
+            | Refused::TooManyFields
             | Refused::BadHeader(_)
             | Refused::ProtocolVersion
             | Refused::Method(_)
@@ -201,7 +210,8 @@ impl Refused {
         Some(match self {
             Refused::HostForbidden => "listen.allowed_hosts",
             Refused::OriginForbidden => "listen.allowed_origins",
-            Refused::TooManyFields => "limits.header_fields",
+            Refused::Malformed(Malformed::TargetTooLong | Malformed::HeadTooLarge) => "limits.header_bytes",
+            Refused::TooManyFields | Refused::Malformed(Malformed::TooManyFields) => "limits.header_fields",
             Refused::AdminToken => "admin.token",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
@@ -233,7 +243,8 @@ impl Refused {
     fn closes(&self) -> bool {
         matches!(
             self,
-            Refused::HostMalformed
+            Refused::Malformed(_)
+                | Refused::HostMalformed
                 | Refused::HostDisagrees
                 | Refused::TooManyFields
                 | Refused::BodyTimeout
@@ -279,6 +290,34 @@ impl Refused {
     }
 }
 
+fn status_of(malformed: Malformed) -> StatusCode {
+    match malformed {
+        Malformed::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        Malformed::TargetTooLong => StatusCode::URI_TOO_LONG,
+        Malformed::HeadTooLarge | Malformed::TooManyFields => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn text_of(malformed: Malformed) -> &'static str {
+    match malformed {
+        Malformed::RequestLine => "The request line is not HTTP/1.1",
+        Malformed::Version => "This version of HTTP is not spoken here",
+        Malformed::TargetTooLong => "The request target is too long",
+        Malformed::HeadTooLarge => "The head of the request is too large",
+        Malformed::TooManyFields => "The request has too many header fields",
+        Malformed::LineEnd => "A line does not end with CR LF",
+        Malformed::Field => "A header field is malformed",
+        Malformed::Underscore => "The name of a header field has an underscore",
+        Malformed::Host => "The request must name exactly one host",
+        Malformed::HostDisagrees => "The request target and the Host header disagree",
+        Malformed::Length => "The request must say once how long it is",
+        Malformed::Coding => "The only transfer coding is chunked",
+        Malformed::Content => "This request cannot have a body",
+        Malformed::AfterUpgrade => "Nothing may follow a request to upgrade before its answer",
+    }
+}
+
 /// An answer that carries a JSON-RPC error.
 fn error_response(status: StatusCode, error: Bytes, pause: Option<Duration>) -> Response<Body> {
     let mut response = Response::new(Body::from(error));
@@ -306,6 +345,8 @@ mod tests {
     use http::{HeaderValue, Response};
     use serde_json::Value;
 
+    use crate::caller::Malformed;
+
     use super::{Body, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refused};
 
     pub(crate) fn bytes(response: Response<Body>) -> Bytes {
@@ -320,6 +361,10 @@ mod tests {
 
     fn every() -> Vec<Refused> {
         vec![
+            Refused::Malformed(Malformed::RequestLine),
+            Refused::Malformed(Malformed::Version),
+            Refused::Malformed(Malformed::TargetTooLong),
+            Refused::Malformed(Malformed::HeadTooLarge),
             Refused::HostMalformed,
             Refused::HostDisagrees,
             Refused::HostForbidden,

@@ -8,9 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -22,7 +21,8 @@ use crate::telemetry::label::Accepted;
 
 use super::cap::Caps;
 use super::clock::Clock;
-use super::connection::{self, Connection, Reported};
+use super::connection::{self, Asked, Connection, Reported};
+use super::front::Front;
 use super::listen::{ListenSocket, Listener};
 use super::observe::Observer;
 use super::wire::Stream;
@@ -66,7 +66,7 @@ pub async fn serve<S, F, B>(
     service: Arc<S>,
     observer: Arc<dyn Observer>,
 ) where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -99,7 +99,7 @@ struct Door<S> {
 
 impl<S, F, B> Door<S>
 where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -165,7 +165,7 @@ where
         let served = connection::serve(
             taken.stream,
             connection,
-            self.builder.clone(),
+            (self.builder.clone(), Front::new(&self.limits)),
             clock,
             self.phase.clone(),
             Arc::clone(&self.service),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use crate::caller::counted_as;
 use crate::config::{Limits, Network};
 use crate::telemetry::label::Accepted;
 
@@ -98,17 +99,6 @@ impl Drop for Place {
                 open.by_address.remove(&address);
             }
         }
-    }
-}
-
-/// The address a connection counts for. One holder of a public IPv6 network has all 2^64 addresses
-/// of a /64, so those count as one; private ranges, where a /64 is a rack of pods, do not.
-fn counted_as(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) if v6.segments()[0] & 0xe000 == 0x2000 => {
-            IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
-        }
-        other => other,
     }
 }
 

@@ -16,19 +16,24 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 
-use crate::caller::{Fate, Peer};
+use crate::caller::{Fate, Malformed, Peer};
 use crate::config::Limits;
 
 use super::accept::Phase;
 use super::clock::{Clock, Signals, Stage};
 use super::drive::{Protocol, drive};
+use super::front::Front;
 use super::observe::{End, Observer};
+use super::strict::{Strict, refused};
 use super::wire::{Stream, Wire};
 
 /// Fields hyper parses without an allocation; a lower limit is the guard's to enforce.
 const FIELDS_ON_STACK: usize = 100;
 /// Read and write buffer of a connection where heads are not allowed to be larger.
 const BUFFER: usize = 128 * 1024;
+
+/// What a service is asked: a request, or to refuse what was none.
+pub type Asked = Result<Request<Incoming>, Malformed>;
 
 /// What is known of a connection, the same for all its requests.
 #[derive(Debug)]
@@ -41,6 +46,8 @@ pub struct Connection {
     pub trusted_proxy: bool,
     /// Whether the socket it came in by is bound so that only this machine can reach it.
     pub local_bind: bool,
+    /// Why it ends: what came next was no request.
+    pub(super) malformed: OnceLock<Malformed>,
     end: OnceLock<End>,
     /// Of its task, while it waits for a peer that does not read: nothing else may come to wake it.
     blocked: Mutex<Option<Waker>>,
@@ -48,7 +55,8 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn new(listener: &'static str, peer: Peer, trusted_proxy: bool, local_bind: bool) -> Connection {
-        Connection { listener, peer, trusted_proxy, local_bind, end: OnceLock::new(), blocked: Mutex::default() }
+        let (malformed, end, blocked) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Connection { listener, peer, trusted_proxy, local_bind, malformed, end, blocked }
     }
 
     /// Has its task woken when it is cut from outside. Its end must be asked for after this.
@@ -113,30 +121,36 @@ pub(super) fn builder(limits: &Limits) -> http1::Builder {
 pub(super) async fn serve<S, F, B>(
     stream: Stream,
     connection: Arc<Connection>,
-    builder: http1::Builder,
+    (builder, front): (http1::Builder, Front),
     clock: Clock,
     phase: watch::Receiver<Phase>,
     service: Arc<S>,
 ) where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let signals = Arc::new(Signals::default());
-    let wire = TokioIo::new(Wire::new(stream, Arc::clone(&signals)));
+    let wire = Wire::new(stream, Arc::clone(&signals));
+    let wire = TokioIo::new(Strict::new(wire, front, Arc::clone(&signals), Arc::clone(&connection)));
     let answer = service_fn(|request| {
         let stage = InRequest::enter(&signals);
-        let answer = service(request, Arc::clone(&connection));
+        let asked = refused(&request, &connection).map_or(Ok(request), Err);
+        let answer = service(asked, Arc::clone(&connection));
         async move { Ok::<_, Infallible>(answer.await.map(|body| Watched { body, _stage: stage })) }
     });
     let http = pin!(builder.serve_connection(wire, answer));
     let end = drive(http, &signals, clock, phase, &connection).await;
+    let end = match (end, connection.malformed.get()) {
+        (End::Closed, Some(malformed)) => End::of(*malformed),
+        (end, _) => end,
+    };
     // Before hyper and the answers inside it go away; a cut from outside has set it already.
     let _ = connection.end.set(end);
 }
 
-impl<S, B> Protocol for http1::Connection<TokioIo<Wire>, S>
+impl<S, B> Protocol for http1::Connection<TokioIo<Strict<Wire>>, S>
 where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,

@@ -12,16 +12,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Bound, End, Observer, Phase, Terms, bind, serve};
+use super::{Asked, Bound, End, Observer, Phase, Terms, bind, serve};
 use crate::config::{Address, Limits};
 use crate::telemetry::label::Accepted;
 
@@ -117,7 +116,16 @@ impl Drop for OnDrop {
     }
 }
 
-async fn answer(request: Request<Incoming>, script: Arc<Script>) -> Response<Counted> {
+async fn answer(asked: Asked, script: Arc<Script>) -> Response<Counted> {
+    let request = match asked {
+        Ok(request) => request,
+        Err(malformed) => {
+            let mut response = Response::new(Counted(Some(Bytes::from(format!("{malformed:?}"))), script));
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response.headers_mut().insert("connection", HeaderValue::from_static("close"));
+            return response;
+        }
+    };
     let chunk = match request.uri().path() {
         "/panic" => panic!("asked to"),
         "/wait" => {
