@@ -111,7 +111,8 @@ pub enum Malformed {
     Length,
     /// Another coding than `chunked`, alone and once (section 6.1).
     Coding,
-    /// Content where none has a meaning: of GET, HEAD, DELETE, TRACE or HTTP/1.0 (RFC 9110 section 9.3).
+    /// Content where none has a meaning: of GET, HEAD, DELETE and TRACE (RFC 9110 section 9.3), and of HTTP/1.0, whose
+    /// readers do not agree on where it ends.
     Content,
     /// Bytes behind a request for another protocol, before its answer (RFC 9110 section 7.8).
     AfterUpgrade,

@@ -15,7 +15,7 @@ use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
 use crate::http::body::Body;
 use crate::http::cors::{ENDPOINT_METHODS, answer_options, expose};
-use crate::http::guard::Admitted;
+use crate::http::guard::{Admitted, Guard};
 use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::page::Page;
 use crate::http::patience::Patience;
@@ -145,7 +145,8 @@ impl Door {
         let endpoint = rules.find(request.uri().path());
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about = About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None };
-        let admitted = match rules.guard.check(&request, arrival.local_bind) {
+        let checked = rules.guard.check(&request, arrival.local_bind);
+        let admitted = match checked.and_then(|admitted| Guard::check_content(&request).map(|()| admitted)) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);

@@ -82,6 +82,7 @@ mod payload;
 mod pipes;
 mod pool;
 mod progress_token;
+mod raw_requests;
 mod reload;
 mod reload_load;
 mod replay;

@@ -49,7 +49,6 @@ pub(super) struct Head {
 #[derive(Debug)]
 struct RequestLine {
     is_old: bool,
-    takes_content: bool,
     /// The authority of a target in absolute form, and the port of its scheme.
     authority: Option<(Range<usize>, &'static [u8])>,
 }
@@ -128,7 +127,7 @@ impl Head {
     }
 
     fn finish(&mut self, bytes: &[u8], length: usize) -> Result<Found, Malformed> {
-        let Some(RequestLine { is_old, takes_content, authority }) = self.request_line.take() else {
+        let Some(RequestLine { is_old, authority }) = self.request_line.take() else {
             return Err(Malformed::RequestLine);
         };
         if self.host.is_none() && !is_old {
@@ -139,8 +138,7 @@ impl Head {
         {
             return Err(Malformed::HostDisagrees);
         }
-        let has_content = self.is_chunked || self.length.is_some_and(|length| length > 0);
-        if has_content && (is_old || !takes_content) {
+        if is_old && (self.is_chunked || self.length.is_some_and(|length| length > 0)) {
             return Err(Malformed::Content);
         }
         let content = (!self.is_chunked).then_some(self.length.unwrap_or(0));
@@ -169,14 +167,13 @@ impl RequestLine {
         if target.len() > LONGEST_TARGET {
             return Err(Malformed::TargetTooLong);
         }
-        let takes_content = !matches!(method, b"GET" | b"HEAD" | b"DELETE" | b"TRACE");
         let authority = match target {
             _ if method == b"CONNECT" => return Err(Malformed::RequestLine),
             [b'/', ..] => None,
             b"*" if method == b"OPTIONS" => None,
             _ => Some(authority(target, line.start + first + 1).ok_or(Malformed::RequestLine)?),
         };
-        Ok(RequestLine { is_old, takes_content, authority })
+        Ok(RequestLine { is_old, authority })
     }
 }
 
