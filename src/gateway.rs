@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use crate::auth::Keys;
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
-use crate::config::Config;
+use crate::config::{Config, Listen};
 use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
@@ -139,8 +139,8 @@ impl Gateway {
         let door = Door::new(parts, &rules(&config, &servers.all(), &[]));
         let revocation = Arc::new(Revocation { keys, servers: Arc::clone(&servers), door: Arc::clone(&door) });
         metrics.config_loaded();
-        let terms = watch::Sender::new(terms(&config));
-        let held = Held { revocation, admin_door, budget, metrics, log, terms };
+        let (terms, admin_terms) = (watch::Sender::new(terms(&config)), watch::Sender::new(admin_terms(&config)));
+        let held = Held { revocation, admin_door, budget, metrics, log, terms, admin_terms };
         let room = Room::of_this_process();
         Ok(Gateway { config, node, listener, admin, servers, door, held, descriptors, room })
     }
@@ -182,7 +182,7 @@ impl Gateway {
                 Arc::clone(&door).handle(request, arrival(connection))
             });
             let (serving, observer) = (serving.clone(), Arc::clone(&observer));
-            listeners.spawn(serve(admin, held.terms.subscribe(), serving, service, observer));
+            listeners.spawn(serve(admin, held.admin_terms.subscribe(), serving, service, observer));
         }
         let patience = Arc::clone(door.patience());
         let service = Arc::new(move |request, connection: Arc<Connection>| {
@@ -235,7 +235,13 @@ fn rules<'a>(config: &'a Config, servers: &'a [Arc<Server>], leaving: &'a [Arc<S
 
 /// What a configuration says about connections.
 fn terms(config: &Config) -> Terms {
-    Terms { limits: config.limits.clone(), trusted: config.listen.trusted_proxies.clone() }
+    let Listen { trusted_proxies, proxy_protocol, .. } = &config.listen;
+    Terms { limits: config.limits.clone(), trusted: trusted_proxies.clone(), proxy_protocol: *proxy_protocol }
+}
+
+/// The same for those of operators, who come without a proxy.
+fn admin_terms(config: &Config) -> Terms {
+    Terms { proxy_protocol: false, ..terms(config) }
 }
 
 /// Binds the addresses for clients and, where there is one, for operators.

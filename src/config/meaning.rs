@@ -67,6 +67,8 @@ pub struct Listen {
     pub page: bool,
     /// Peers whose forwarded headers count; exempt from the per-address cap.
     pub trusted_proxies: Vec<Network>,
+    /// Whether those peers, and no others, connect, each with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
 }
 
 /// A parsed `public_url`.

@@ -23,8 +23,10 @@ use super::cap::Caps;
 use super::clock::Clock;
 use super::connection::{self, Asked, Connection, Reported};
 use super::front::Front;
+use super::introduction::introduce;
 use super::listen::{ListenSocket, Listener};
 use super::observe::Observer;
+use super::refusal_log::RefusalLog;
 use super::wire::Stream;
 
 /// How far the gateway is on its way out. It only ever moves forward.
@@ -45,13 +47,13 @@ pub struct Terms {
     pub limits: Limits,
     /// The networks that the per-address cap does not count.
     pub trusted: Vec<Network>,
+    /// Whether those are the only ones that connect, and say for whom.
+    pub proxy_protocol: bool,
 }
 
 /// First and longest pause after `accept` ran out of something.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Refusals of one kind are logged at most this often.
-const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Serves `listener` until `phase` is [`Phase::Draining`] and every connection has ended, or until
 /// it is [`Phase::Closed`]. Dropping the future drops every connection.
@@ -71,12 +73,14 @@ pub async fn serve<S, F, B>(
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let Terms { limits, trusted } = terms.borrow_and_update().clone();
+    let Terms { limits, trusted, proxy_protocol } = terms.borrow_and_update().clone();
     let door = Door {
         name: listener.name,
         caps: Caps::new(&limits, trusted),
         builder: connection::builder(&limits),
         limits,
+        proxy_protocol,
+        log: Arc::default(),
         terms,
         phase,
         service,
@@ -89,6 +93,8 @@ pub async fn serve<S, F, B>(
 struct Door<S> {
     name: &'static str,
     limits: Limits,
+    proxy_protocol: bool,
+    log: Arc<RefusalLog>,
     terms: watch::Receiver<Terms>,
     caps: Arc<Caps>,
     builder: http1::Builder,
@@ -108,7 +114,6 @@ where
         let mut connections = JoinSet::new();
         let mut sockets = Sockets { listener, next: 0 };
         let mut pause = Pause::default();
-        let mut log = RefusalLog::default();
         let mut phase = self.phase.clone();
         while *phase.borrow_and_update() == Phase::Serving {
             tokio::select! {
@@ -119,7 +124,7 @@ where
                 accepted = sockets.accept_after(pause.until) => match accepted {
                     Ok(taken) => {
                         pause = Pause::default();
-                        self.admit(taken, &mut connections, &mut log);
+                        self.admit(taken, &mut connections);
                     }
                     Err(error) => self.accept_failed(&error, &mut pause),
                 },
@@ -138,43 +143,51 @@ where
     }
 
     fn take_terms(&mut self) {
-        let Terms { limits, trusted } = self.terms.borrow_and_update().clone();
+        let Terms { limits, trusted, proxy_protocol } = self.terms.borrow_and_update().clone();
         self.caps.set(&limits, trusted);
         self.builder = connection::builder(&limits);
         self.limits = limits;
+        self.proxy_protocol = proxy_protocol;
     }
 
-    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>, log: &mut RefusalLog) {
-        let address = match taken.peer {
+    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>) {
+        let Taken { stream, peer, local_bind } = taken;
+        let address = match peer {
             Peer::Ip(address) => Some(address),
             Peer::Local => None,
         };
-        let place = match self.caps.enter(address) {
+        let may_enter = !self.proxy_protocol || address.is_none_or(|address| self.caps.is_exempt(address));
+        let place = match if may_enter { self.caps.enter(address) } else { Err(Accepted::Untrusted) } {
             Ok(place) => place,
             Err(why) => {
                 self.observer.refused(self.name, why);
-                log.refused(self.name, why, taken.peer);
+                self.log.refused(self.name, why, peer);
                 return;
             }
         };
-        self.observer.accepted(self.name);
-        let trusted_proxy = address.is_some_and(|address| self.caps.is_exempt(address));
-        let connection = Arc::new(Connection::new(self.name, taken.peer, trusted_proxy, taken.local_bind));
-        let reported = Reported { connection: Arc::clone(&connection), observer: Arc::clone(&self.observer) };
-        let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
-        let served = connection::serve(
-            taken.stream,
-            connection,
-            (self.builder.clone(), Front::new(&self.limits)),
-            clock,
-            self.phase.clone(),
-            Arc::clone(&self.service),
-        );
+        let reported = Reported::new(self.name, Arc::clone(&self.observer));
+        let (name, limits, caps, phase) = (self.name, self.limits.clone(), Arc::clone(&self.caps), self.phase.clone());
+        let introduction = self.proxy_protocol.then(|| Arc::clone(&self.log));
+        let protocol = (self.builder.clone(), Front::new(&self.limits));
+        let service = Arc::clone(&self.service);
         connections.spawn(async move {
             // Given back in this order: the socket, the report, the place below the caps.
-            let _place = place;
-            let _reported = reported;
-            served.await;
+            let (mut place, mut reported, mut stream) = (place, reported, stream);
+            let peer = match introduction {
+                None => peer,
+                Some(log) => match introduce(&mut stream, &mut place, &caps, limits.header_timeout).await {
+                    Ok(client) => client.map_or(peer, Peer::Ip),
+                    Err((why, end)) => {
+                        reported.end = end;
+                        log.unintroduced(name, why, peer);
+                        return;
+                    }
+                },
+            };
+            let connection = Arc::new(Connection::new(name, peer, local_bind));
+            reported.connection = Some(Arc::clone(&connection));
+            let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
+            connection::serve(stream, connection, protocol, clock, phase, service).await;
         });
     }
 
@@ -267,38 +280,6 @@ impl Pause {
         let length = self.length.map_or(PAUSE, |length| (length * 2).min(PAUSE_MAX));
         self.length = Some(length);
         self.until = Some(Instant::now() + length);
-    }
-}
-
-/// Keeps a flood of refused connections from becoming a flood of lines.
-#[derive(Default)]
-struct RefusalLog {
-    silent_until: Option<Instant>,
-    unlogged: u64,
-}
-
-impl RefusalLog {
-    fn refused(&mut self, listener: &'static str, why: Accepted, peer: Peer) {
-        let now = Instant::now();
-        if self.silent_until.is_some_and(|until| now < until) {
-            self.unlogged += 1;
-            return;
-        }
-        let key = match why {
-            Accepted::AddressLimit => "limits.connections_per_address, or listen.trusted_proxies for a proxy",
-            _ => "limits.connections",
-        };
-        tracing::warn!(
-            event = "refused",
-            listener,
-            reason = why.as_str(),
-            client_addr = %peer,
-            key,
-            unlogged = self.unlogged,
-            "connection closed at once"
-        );
-        self.unlogged = 0;
-        self.silent_until = Some(now + LOG_EVERY);
     }
 }
 

@@ -42,8 +42,6 @@ pub struct Connection {
     pub listener: &'static str,
     /// The other side; an IPv4-mapped address is given as IPv4.
     pub peer: Peer,
-    /// Whether `peer` is in `listen.trusted_proxies`, so that its forwarded headers count.
-    pub trusted_proxy: bool,
     /// Whether the socket it came in by is bound so that only this machine can reach it.
     pub local_bind: bool,
     /// Why it ends: what came next was no request.
@@ -54,9 +52,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(listener: &'static str, peer: Peer, trusted_proxy: bool, local_bind: bool) -> Connection {
+    pub(super) fn new(listener: &'static str, peer: Peer, local_bind: bool) -> Connection {
         let (malformed, end, blocked) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        Connection { listener, peer, trusted_proxy, local_bind, malformed, end, blocked }
+        Connection { listener, peer, local_bind, malformed, end, blocked }
     }
 
     /// Has its task woken when it is cut from outside. Its end must be asked for after this.
@@ -92,14 +90,26 @@ impl Fate for Connection {
 
 /// Reports the end of a connection however its task ends.
 pub(super) struct Reported {
-    pub(super) connection: Arc<Connection>,
+    pub(super) listener: &'static str,
     pub(super) observer: Arc<dyn Observer>,
+    /// Once it is known whose it is.
+    pub(super) connection: Option<Arc<Connection>>,
+    /// Before that.
+    pub(super) end: End,
+}
+
+impl Reported {
+    /// From now on.
+    pub(super) fn new(listener: &'static str, observer: Arc<dyn Observer>) -> Reported {
+        observer.accepted(listener);
+        Reported { listener, observer, connection: None, end: End::Aborted }
+    }
 }
 
 impl Drop for Reported {
     fn drop(&mut self) {
-        let end = *self.connection.end.get_or_init(|| End::Aborted);
-        self.observer.closed(self.connection.listener, end);
+        let end = self.connection.as_ref().map_or(self.end, |known| *known.end.get_or_init(|| End::Aborted));
+        self.observer.closed(self.listener, end);
     }
 }
 

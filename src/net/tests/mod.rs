@@ -165,7 +165,7 @@ fn start(limits: &Limits) -> Running {
     let (record, script) = (Arc::new(Record::default()), Arc::new(Script::default()));
     let told = Arc::clone(&script);
     let service = Arc::new(move |request, _| answer(request, Arc::clone(&told)));
-    let (_, terms) = watch::channel(Terms { limits: limits.clone(), trusted: Vec::new() });
+    let (_, terms) = watch::channel(Terms { limits: limits.clone(), trusted: Vec::new(), proxy_protocol: false });
     let observer = Arc::clone(&record) as Arc<dyn Observer>;
     let served = tokio::spawn(async move {
         serve(listener, terms, receiver, service, observer).await;
