@@ -23,7 +23,8 @@ pub(super) fn read(mut section: Section<'_>) -> Listen {
         trusted_proxies: section.list("trusted_proxies", Network::parse),
         proxy_protocol: section.boolean("proxy_protocol", false),
     };
-    let has_proxies = !listen.trusted_proxies.is_empty() || listen.address.iter().any(|address| matches!(address, Address::Unix(_)));
+    let has_proxies =
+        !listen.trusted_proxies.is_empty() || listen.address.iter().any(|address| matches!(address, Address::Unix(_)));
     if listen.proxy_protocol && !has_proxies && !section.has("trusted_proxies") {
         let refused = Refused::new(
             "lets nobody connect, since `listen.trusted_proxies` names no proxy",

@@ -164,6 +164,12 @@ pub struct Limits {
     pub requests_in_flight: Option<usize>,
     /// Requests waiting for an answer of one principal.
     pub requests_in_flight_per_principal: Option<usize>,
+    /// Requests of one address, before it is known who asks.
+    pub rate_per_address: Option<Rate>,
+    /// Requests of one principal.
+    pub rate_per_principal: Option<Rate>,
+    /// Bytes of bodies of one principal.
+    pub rate_bytes_per_principal: Option<Rate>,
     /// Bytes of a request head.
     pub header_bytes: usize,
     /// Fields of a request head.
@@ -180,6 +186,15 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// Longest life of a connection; `None` is off.
     pub connection_age: Option<Duration>,
+}
+
+/// How much of something may come in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// So many, or so many bytes; at least one.
+    pub count: u32,
+    /// In each such time.
+    pub time: Duration,
 }
 
 /// `[sessions]`

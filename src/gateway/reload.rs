@@ -59,6 +59,8 @@ pub(super) struct Held {
     pub(super) terms: watch::Sender<Terms>,
     /// The same for operators'.
     pub(super) admin_terms: watch::Sender<Terms>,
+    /// How many descriptors there are.
+    pub(super) descriptors: Option<u64>,
 }
 
 impl Reloader {
@@ -164,7 +166,7 @@ impl Reloader {
         servers.adopt(plan, &settings(next));
         door.set_rules(&rules(next, &servers.all(), &servers.roster().leaving()));
         admin_door.set_rules(&next.admin, &next.listen, &next.limits);
-        net.send_replace(terms(next));
+        net.send_replace(terms(next, self.held.descriptors));
         admin_net.send_replace(admin_terms(next));
         revocation.end(&replaced);
         servers.part_with(plan);

@@ -1,11 +1,12 @@
 //! The one place where requests come in: routes them, asks who is there, counts and words refusals.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
+use tokio::time::sleep;
 
 use crate::auth::{Admitted as Caller, Keys, Rejection, admit};
 use crate::budget::Budget;
@@ -19,12 +20,16 @@ use crate::http::guard::{Admitted, Guard};
 use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::page::Page;
 use crate::http::patience::Patience;
+use crate::http::quota::{LogPace, Over, SWEEP};
 use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
-use crate::telemetry::label::{AuthResult, Route};
+use crate::telemetry::label::{AuthResult, Refusal as Reason, Route};
 use crate::telemetry::{AccessLog, Metrics, RefusedLine};
+
+/// A line at most this often about rates that are used up: who floods must not fill the log.
+const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// What the door is built with and keeps.
 pub struct DoorParts {
@@ -55,6 +60,8 @@ pub struct Door {
     metrics: Arc<Metrics>,
     log: AccessLog,
     node: Arc<str>,
+    /// Of the log of used up rates.
+    pace: LogPace,
 }
 
 /// A request that was let in, without itself.
@@ -63,6 +70,8 @@ struct Visit<'a> {
     admitted: &'a Admitted,
     arrival: &'a Arrival,
     arrived: Instant,
+    /// The rate of its address, if that is used up.
+    over: Option<Over>,
 }
 
 /// What a refused request was about, for its log line.
@@ -78,7 +87,7 @@ impl Door {
         let limits = rules.limits;
         let DoorParts { keys, budget, readiness, metrics, log, node } = parts;
         Arc::new(Door {
-            rules: RwLock::new(Rules::new(rules, Arc::clone(&budget))),
+            rules: RwLock::new(Rules::new(rules, Arc::clone(&budget), None)),
             keys,
             capacity: Capacity::new(
                 limits.requests_in_flight,
@@ -92,6 +101,7 @@ impl Door {
             metrics,
             log,
             node,
+            pace: LogPace::new(),
         })
     }
 
@@ -100,7 +110,7 @@ impl Door {
         let limits = parts.limits;
         self.capacity.set_bounds(limits.requests_in_flight, limits.requests_in_flight_per_principal);
         self.patience.set_length(parts.streams.sse_after);
-        let rules = Rules::new(parts, Arc::clone(&self.budget));
+        let rules = Rules::new(parts, Arc::clone(&self.budget), Some(&self.rules()));
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
     }
 
@@ -113,6 +123,14 @@ impl Door {
         let rules = self.rules();
         let now = rules.server(of.name()).filter(|now| !Arc::ptr_eq(now, of) && !now.is_draining());
         now.map(Arc::clone)
+    }
+
+    /// Forgets whom it changes nothing to forget, for ever.
+    pub async fn sweep_quotas(&self) {
+        loop {
+            sleep(SWEEP).await;
+            self.rules().quotas.sweep();
+        }
     }
 
     /// How long answers are waited for; somebody must run its clock.
@@ -155,10 +173,12 @@ impl Door {
                 return response;
             }
         };
-        let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived };
-        let mut response = match endpoint {
-            Some(endpoint) => self.serve(endpoint, request, &visit, &mut about).await,
-            None => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
+        let over = if route == Route::Health { None } else { rules.count_address(arrival.peer).err() };
+        let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived, over };
+        let mut response = match (endpoint, over) {
+            (Some(endpoint), _) => self.serve(endpoint, request, &visit, &mut about).await,
+            (None, Some(over)) => Err((Refused::Rate(over), None)),
+            (None, None) => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
         }
         .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
         expose(response.headers_mut(), &admitted);
@@ -188,6 +208,10 @@ impl Door {
         visit: &Visit<'_>,
         about: &mut About<'_>,
     ) -> Result<Response<Body>, (Refused, Option<Vec<u8>>)> {
+        let too_fast = visit.over.map(Refused::Rate);
+        if let Some(too_fast) = too_fast.clone().filter(|_| !may_be_of_session(endpoint, request.headers())) {
+            return Err((too_fast, None));
+        }
         if request.method() == Method::OPTIONS {
             return Ok(answer_options(request.headers(), visit.admitted, ENDPOINT_METHODS));
         }
@@ -197,9 +221,13 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let caller = self.authenticate(&endpoint.server, &request).map_err(|refused| (refused, None))?;
+        let caller = self.authenticate(&endpoint.server, &request, visit).map_err(|refused| {
+            // The same for every session there is and whoever asks.
+            (too_fast.clone().unwrap_or(refused), None)
+        })?;
         about.principal = Some(caller.principal.clone());
-        let Visit { rules, arrival, arrived, .. } = *visit;
+        let Visit { rules, arrival, arrived, over, .. } = *visit;
+        let over = over.or_else(|| rules.quotas.count_request(&caller.principal).err());
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
         let streamable = Streamable {
             door: self,
@@ -209,8 +237,9 @@ impl Door {
             peer: arrival.peer,
             fate: &arrival.fate,
             arrived,
+            over,
         };
-        match endpoint.route {
+        let answer = match endpoint.route {
             Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
             Route::Messages => {
                 // As rare as large.
@@ -223,10 +252,14 @@ impl Door {
                 Method::DELETE => streamable.delete(&request).map_err(|refused| (refused, None)),
                 _ => Err((Refused::Method(ENDPOINT_METHODS), None)),
             },
+        };
+        match (answer, too_fast) {
+            (Err((Refused::SessionUnknown, id)), Some(too_fast)) => Err((too_fast, id)),
+            (answer, _) => answer,
         }
     }
 
-    fn authenticate(&self, server: &Server, request: &Request<Incoming>) -> Result<Caller, Refused> {
+    fn authenticate(&self, server: &Server, request: &Request<Incoming>, visit: &Visit<'_>) -> Result<Caller, Refused> {
         let policy = &server.config().auth;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let shown = request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
@@ -238,7 +271,10 @@ impl Door {
         verdict.map_err(|rejection| match rejection {
             rejection if rejection.is_malformed() => Refused::BadHeader("There must be one Authorization header"),
             Rejection::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
-            _ => Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
+            _ => {
+                visit.rules.count_guess(visit.arrival.peer);
+                Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\""))
+            }
         })
     }
 
@@ -261,6 +297,9 @@ impl Door {
                 Some(server) => server.metrics().refused(reason),
                 None => self.metrics.refused_unrouted(reason),
             }
+            if reason == Reason::Rate && !self.pace.is_due(RATE_LINE_EVERY) {
+                return refused.clone();
+            }
             self.log.refused(&RefusedLine {
                 node: &self.node,
                 server: about.server.map(|server| &**server.name()),
@@ -274,6 +313,13 @@ impl Door {
         }
         refused.clone()
     }
+}
+
+/// Whether a request whose address asks too much can be one of a session that is open, and must be refused within it,
+/// or ends one. Whoever made an id up stays outside before anything costs more.
+fn may_be_of_session(endpoint: &Endpoint, headers: &HeaderMap) -> bool {
+    let id = headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
+    id.is_some_and(|id| endpoint.server.registry().has(id, endpoint.server.name()))
 }
 
 /// The header a refused host or origin stood in, for the log.

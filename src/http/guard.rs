@@ -287,7 +287,7 @@ mod tests {
             health: false,
             page: true,
             trusted_proxies: Vec::new(),
-                proxy_protocol: false,
+            proxy_protocol: false,
         };
         let head = || Request::builder().header("host", "127.0.0.1").header("origin", "null").body(()).expect("legal");
         assert!(Guard::new(&listen, 8).check(&head(), true).is_ok());

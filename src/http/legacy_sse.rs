@@ -172,6 +172,9 @@ impl<'a> LegacySse<'a> {
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);
         }
+        if let Some(over) = self.streamable.over {
+            return Err(Refused::Rate(over));
+        }
         let Streamable { door, rules, server, caller, fate, .. } = &self.streamable;
         let secret = Uuid::from_bytes(rand::random()).simple().to_string();
         let stream = server.plain_stream();
@@ -192,7 +195,7 @@ impl<'a> LegacySse<'a> {
     }
 
     /// Takes what a client sends; every answer goes to its stream.
-    pub(super) async fn post(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn post(mut self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         if request.method() != Method::POST {
             return Err(bare(Refused::Method("POST, OPTIONS")));
@@ -201,6 +204,7 @@ impl<'a> LegacySse<'a> {
         let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
         let leave = || channel.session()?.leave_to_answer();
         let read = read(request.into_body(), &self.streamable.rules.bounds, leave).await.map_err(bare)?;
+        self.streamable.count_body(&read);
         match Message::parse(read.bytes.clone(), Author::Client) {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());

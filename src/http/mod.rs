@@ -13,6 +13,7 @@ mod legacy_sse;
 mod origin;
 pub mod page;
 pub mod patience;
+pub mod quota;
 mod read;
 pub mod refusal;
 mod rules;

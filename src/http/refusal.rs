@@ -10,10 +10,11 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::caller::Malformed;
-use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
+use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING, TOO_FAST};
 use crate::telemetry::label::Refusal;
 
 use super::body::Body;
+use super::quota::Over;
 
 /// JSON-RPC 2.0 section 5.1: the bytes are no JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -69,6 +70,8 @@ pub enum Refused {
     Unauthenticated(HeaderValue),
     /// The admin listener, off this machine, without `admin.token`.
     AdminToken,
+    /// A rate of the client's address or of the caller is used up.
+    Rate(Over),
     /// The caller has `sessions.max_per_principal` sessions.
     PrincipalSessions,
     /// There are `sessions.max` sessions and none can make room.
@@ -113,7 +116,7 @@ impl Refused {
             Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refused::MediaType | Refused::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refused::TooManyFields => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Refused::PrincipalSessions | Refused::PrincipalRequests => StatusCode::TOO_MANY_REQUESTS,
+            Refused::Rate(_) | Refused::PrincipalSessions | Refused::PrincipalRequests => StatusCode::TOO_MANY_REQUESTS,
             Refused::Sessions
             | Refused::PoolFull
             | Refused::Breaker(_)
@@ -161,6 +164,7 @@ impl Refused {
             Refused::EventId => "This Last-Event-ID cannot be resumed from",
             Refused::Unauthenticated(_) => "A valid API key is needed: Authorization: Bearer KEY",
             Refused::AdminToken => "The operator's token is needed: Authorization: Bearer TOKEN",
+            Refused::Rate(_) => TOO_FAST,
             Refused::PrincipalSessions => "This caller has too many sessions open",
             Refused::PrincipalRequests => "This caller has too many requests waiting",
             Refused::Sessions => "Too many sessions are open",
@@ -194,6 +198,7 @@ impl Refused {
             Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) | Refused::InvalidParams(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
             Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
+            Refused::Rate(_) => Refusal::Rate,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
             Refused::PoolFull => Refusal::PoolFull,
             Refused::Breaker(_) => Refusal::Breaker,
@@ -215,6 +220,7 @@ impl Refused {
             Refused::AdminToken => "admin.token",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
+            Refused::Rate(over) => over.key,
             Refused::PrincipalSessions => "sessions.max_per_principal",
             Refused::PrincipalRequests => "limits.requests_in_flight_per_principal",
             Refused::Sessions => "sessions.max",
@@ -232,6 +238,7 @@ impl Refused {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Refused::Breaker(pause) => Some(*pause),
+            Refused::Rate(over) => Some(over.wait),
             Refused::PrincipalSessions | Refused::Sessions | Refused::PoolFull | Refused::StartFailed => Some(LATER),
             Refused::PrincipalRequests | Refused::Memory | Refused::Overload | Refused::Draining => Some(SOON),
             _ => None,
@@ -347,7 +354,7 @@ mod tests {
 
     use crate::caller::Malformed;
 
-    use super::{Body, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refused};
+    use super::{Body, INVALID_PARAMS, INVALID_REQUEST, Over, PARSE_ERROR, Refused};
 
     pub(crate) fn bytes(response: Response<Body>) -> Bytes {
         use http_body::Body as _;
@@ -387,6 +394,7 @@ mod tests {
             Refused::EventId,
             Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
             Refused::AdminToken,
+            Refused::Rate(Over { key: "limits.rate_per_address", wait: Duration::from_millis(1) }),
             Refused::PrincipalSessions,
             Refused::Sessions,
             Refused::PoolFull,

@@ -190,9 +190,14 @@ mod tests {
             assert_eq!(read(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(read(format!("PROXY UNKNOWN {}\r\n", "x".repeat(107)).as_bytes()), None);
-        for (command, family, part) in
-            [(0x11, 0x11, 12), (0x22, 0x11, 12), (0x21, 0x11, 11), (0x21, 0x21, 35), (0x21, 0x12, 12), (0x21, 0x11, 4097)]
-        {
+        for (command, family, part) in [
+            (0x11, 0x11, 12),
+            (0x22, 0x11, 12),
+            (0x21, 0x11, 11),
+            (0x21, 0x21, 35),
+            (0x21, 0x12, 12),
+            (0x21, 0x11, 4097),
+        ] {
             assert_eq!(read(&binary(command, family, &vec![0; part])), None, "{command:x} {family:x} {part}");
         }
     }

@@ -82,6 +82,8 @@ mod payload;
 mod pipes;
 mod pool;
 mod progress_token;
+mod proxy_protocol;
+mod rates;
 mod raw_requests;
 mod reload;
 mod reload_load;
