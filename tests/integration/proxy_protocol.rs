@@ -107,7 +107,7 @@ fn nobody_else_connects() {
     assert!(event["key"].as_str().unwrap().starts_with("listen.trusted_proxies"), "{event}");
     gateway.await_metric("connections_total", &[("result", "untrusted")], |count| count == 2.0);
     // Operators need no proxy: the numbers above came without one.
-    let told = gateway.reload(&format!("{}", Server::fake("fake").key("check_on_start = false").toml()));
+    let told = gateway.reload(&Server::fake("fake").key("check_on_start = false").toml());
     assert_eq!(told["event"], "reload", "{told}");
     assert_eq!(
         Request::get("/fake/mcp").send(gateway.address()).status(),
