@@ -1,11 +1,13 @@
 //! Who calls: checks what a request shows against the methods of the server it asks for.
 
 mod api_key;
+mod certificate;
 mod new_key;
 mod run_key;
 mod scopes;
 
 pub use api_key::{Admitted, Keys, Rejection};
+pub use certificate::admit_certificate;
 pub use new_key::{NewKey, is_api_key};
 pub use run_key::{RunKey, RunKeyError, run_key};
 pub use scopes::Scopes;
@@ -29,6 +31,9 @@ pub fn admit<'a>(
 ) -> Result<Admitted, Rejection> {
     if policy.methods.contains(&Method::None) {
         return Ok(Admitted::bare(Principal::Anonymous));
+    }
+    if !policy.methods.contains(&Method::ApiKey) {
+        return Err(Rejection::Missing);
     }
     keys.verify(authorization, server, now_unix)
 }

@@ -9,7 +9,7 @@ use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_
 use crate::cli::terminal::show;
 use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
 use crate::config::{self, LogFormat};
-use crate::gateway::{ConfigSource, Gateway};
+use crate::gateway::{BuildError, ConfigSource, Gateway};
 
 /// Serves what the file says until a signal ends it.
 #[must_use]
@@ -35,6 +35,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     };
     let gateway = match process.build(loaded.config, node) {
         Ok(gateway) => gateway,
+        Err(error @ BuildError::Tls(_)) => return complain(CONFIGURATION, error),
         Err(error) => return complain(FAILURE, error),
     };
     let file = args.config.display().to_string();
@@ -52,15 +53,21 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// What the `ready` event tells scripts, for people: a line for each server.
 fn announcement(file: &str, gateway: &Gateway) -> String {
-    let mut rows: Vec<(String, String, &str)> = gateway
+    let mut rows: Vec<(String, String, String)> = gateway
         .endpoints()
         .into_iter()
         .map(|endpoint| {
-            let auth = if endpoint.auth == "api_key" { "API key required" } else { "no authentication" };
+            let auth = match endpoint.auth.as_str() {
+                "none" => "no authentication".to_owned(),
+                "api_key" => "API key required".to_owned(),
+                methods => format!("{methods} required"),
+            };
             (endpoint.name, endpoint.url, auth)
         })
         .collect();
-    rows.extend(gateway.admin_addresses().iter().map(|address| ("-".to_owned(), base_url(address), "admin")));
+    rows.extend(
+        gateway.admin_addresses().iter().map(|address| ("-".to_owned(), base_url(address), "admin".to_owned())),
+    );
     let names = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
     let urls = rows.iter().map(|(_, url, _)| url.chars().count()).max().unwrap_or(0);
     let mut text = format!("gangway {}   {file}   node {}\n", env!("CARGO_PKG_VERSION"), gateway.node());

@@ -6,6 +6,7 @@ use super::document::{Node, Value};
 use super::meaning::{Address, Admin, Listen, Network, PublicUrl};
 use super::report::{shown, shown_secret};
 use super::section::Section;
+use super::tls;
 use super::url::{parse_allowed_host, parse_origin};
 
 /// The default of `listen.address`.
@@ -22,6 +23,7 @@ pub(super) fn read(mut section: Section<'_>) -> Listen {
         page: section.boolean("page", true),
         trusted_proxies: section.list("trusted_proxies", Network::parse),
         proxy_protocol: section.boolean("proxy_protocol", false),
+        tls: tls::read(section.table("tls")),
     };
     let has_proxies =
         !listen.trusted_proxies.is_empty() || listen.address.iter().any(|address| matches!(address, Address::Unix(_)));

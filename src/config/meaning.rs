@@ -69,6 +69,47 @@ pub struct Listen {
     pub trusted_proxies: Vec<Network>,
     /// Whether those peers, and no others, connect, each with a header of the PROXY protocol.
     pub proxy_protocol: bool,
+    /// TLS on TCP addresses; `None` is plain HTTP.
+    pub tls: Option<Tls>,
+}
+
+impl Listen {
+    /// The scheme of URLs at its TCP addresses.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// `tls`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Never empty; the first is for clients that ask for no name, or for one that is in none.
+    pub certificates: Vec<CertificatePair>,
+    /// PEM file of the authorities that sign clients' certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients are asked for one.
+    pub client_auth: ClientAuth,
+}
+
+/// The files of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificatePair {
+    /// PEM: the certificate, then those between it and the authority.
+    pub cert: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+}
+
+/// `tls.client_auth`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// No certificate is asked for.
+    Off,
+    /// One that is shown must be good.
+    Optional,
+    /// There is no connection without one.
+    Required,
 }
 
 /// A parsed `public_url`.
@@ -115,8 +156,26 @@ impl fmt::Debug for Admin {
 pub enum Method {
     /// `Authorization: Bearer gangway_…`
     ApiKey,
+    /// A client certificate, shown in the TLS handshake.
+    Mtls,
     /// Nothing is asked.
     None,
+}
+
+impl Method {
+    /// Every method, under the name an operator writes.
+    pub(super) const NAMED: [(&'static str, Method); 3] =
+        [("api_key", Method::ApiKey), ("mtls", Method::Mtls), ("none", Method::None)];
+
+    /// The name an operator writes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::ApiKey => "api_key",
+            Method::Mtls => "mtls",
+            Method::None => "none",
+        }
+    }
 }
 
 /// `[auth]`
@@ -186,6 +245,8 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// Longest life of a connection; `None` is off.
     pub connection_age: Option<Duration>,
+    /// Longest time a TLS handshake may take.
+    pub tls_handshake: Duration,
 }
 
 /// How much of something may come in a time.
@@ -348,6 +409,14 @@ impl fmt::Debug for Server {
 pub struct ServerAuth {
     /// Accepted methods; never empty.
     pub methods: Vec<Method>,
+}
+
+impl ServerAuth {
+    /// The names of the methods, for people.
+    #[must_use]
+    pub fn names(&self) -> String {
+        self.methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// `sandbox`: what a child may do and take.

@@ -37,6 +37,7 @@ mod suggest;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod unit;
 mod url;
 
@@ -53,9 +54,9 @@ use section::Section;
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
-    Access, Address, Admin, Auth, Breaker, Config, Drain, Key, Limits, Listen, LogFormat, LogLevel, Method, Metrics,
-    Mode, Network, Pool, PublicUrl, Queue, Rate, Replay, Required, Sandbox, Server, ServerAuth, Sessions, Streams,
-    Telemetry, Timeouts, UserName,
+    Access, Address, Admin, Auth, Breaker, CertificatePair, ClientAuth, Config, Drain, Key, Limits, Listen, LogFormat,
+    LogLevel, Method, Metrics, Mode, Network, Pool, PublicUrl, Queue, Rate, Replay, Required, Sandbox, Server,
+    ServerAuth, Sessions, Streams, Telemetry, Timeouts, Tls, UserName,
 };
 pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};

@@ -237,6 +237,7 @@ impl Session {
             let is_held = |call: &Call| owner.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, &call.post));
             asks.add(ask, calls, is_held)
         };
+        self.next_look.ask();
         match added {
             Ok(()) => {}
             Err(NotAdded::Duplicate) => {

@@ -17,6 +17,7 @@ mod in_band;
 mod late_progress;
 pub mod ledger;
 mod link;
+mod next_look;
 pub mod post;
 pub mod registry;
 mod relief;

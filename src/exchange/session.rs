@@ -23,6 +23,7 @@ use crate::exchange::gateway_error::SOON;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
 use crate::exchange::link::Link;
+use crate::exchange::next_look::NextLook;
 use crate::exchange::post::{Post, Reply};
 use crate::exchange::shared_child::Place;
 use crate::exchange::stream::{Reader, Stream, StreamTerms};
@@ -102,6 +103,7 @@ pub struct Session {
     pub(super) quiet: Mutex<Option<Quiet>>,
     confirmed: watch::Sender<bool>,
     pub(super) opened: Instant,
+    pub(super) next_look: NextLook,
     /// Bodies that are being read past the budget.
     pub(super) answer_leaves: AtomicUsize,
     pub(super) state: Mutex<State>,
@@ -153,6 +155,7 @@ impl Session {
             quiet: Mutex::default(),
             confirmed: watch::Sender::new(false),
             opened: now,
+            next_look: NextLook::new(now),
             answer_leaves: AtomicUsize::new(0),
             state: Mutex::new(State {
                 phase: Phase::Starting,
@@ -274,6 +277,7 @@ impl Session {
             state.active = now;
             state.calls.insert(number, call);
         }
+        self.next_look.ask();
         if let Err(refused) = send(number, Arc::<Session>::clone(self)) {
             let call = self.state().calls.remove(&number);
             if let Some(call) = call {
@@ -359,6 +363,7 @@ impl Session {
         }
         state.streams.insert(&stream);
         drop(state);
+        self.next_look.ask();
         stream
     }
 
@@ -387,6 +392,7 @@ impl Session {
             state.active = Instant::now();
             state.silent = Some(state.active);
             drop(state);
+            self.next_look.ask();
             self.terms.metrics.session_opened(revision.name());
             info!(
                 event = "session_open", server = %self.terms.server, session = %self.digest, principal = %self.principal,
@@ -440,7 +446,9 @@ impl Session {
     pub fn listen(&self) -> Option<Reader> {
         self.touch();
         let primed = self.revision().is_some_and(Revision::primes_streams);
-        self.standalone.attach(None, primed).ok()
+        let reader = self.standalone.attach(None, primed).ok();
+        self.next_look.ask();
+        reader
     }
 
     /// Continues the stream an event id names, behind that event.
@@ -455,7 +463,9 @@ impl Session {
         } else {
             self.state().streams.get(nonce).cloned().ok_or(NoStream::Foreign)?
         };
-        stream.attach(Some(position), false).map_err(|lost| match lost {
+        let reader = stream.attach(Some(position), false);
+        self.next_look.ask();
+        reader.map_err(|lost| match lost {
             Lost::Evicted => NoStream::Evicted,
             Lost::Future => NoStream::Foreign,
         })
@@ -476,6 +486,7 @@ impl Session {
             let calls = std::mem::take(&mut state.calls);
             (calls, state.asks.take_all(), std::mem::take(&mut state.streams), was_open)
         };
+        self.next_look.ask();
         for (number, call) in calls {
             let sent = self.take_back(number, None, "session ended");
             let cause = match why {

@@ -11,6 +11,7 @@ pub(super) fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
     [
         ("listen.address", old.listen.address != new.listen.address),
         ("listen.public_url", old.listen.public_url != new.listen.public_url),
+        ("listen.tls", old.listen.tls.is_some() != new.listen.tls.is_some()),
         ("admin.address", old.admin.address != new.admin.address),
         ("telemetry.log.format", log.format != new.telemetry.format),
         ("telemetry.metrics.tools", metrics.tools != new.telemetry.metrics.tools),

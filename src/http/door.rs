@@ -4,11 +4,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::sleep;
 
-use crate::auth::{Admitted as Caller, Keys, Rejection, admit};
+use crate::auth::{Admitted as Caller, Keys, Rejection, admit, admit_certificate};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Malformed, Principal};
 use crate::config;
@@ -30,6 +30,9 @@ use crate::telemetry::{AccessLog, Metrics, RefusedLine};
 
 /// A line at most this often about rates that are used up: who floods must not fill the log.
 const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
+/// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
+/// such scheme give up, and rightly: `Bearer` would send them looking for an authorization server.
+const CERTIFICATE: HeaderValue = HeaderValue::from_static("Certificate");
 
 /// What the door is built with and keeps.
 pub struct DoorParts {
@@ -175,6 +178,7 @@ impl Door {
         };
         let over = if route == Route::Health { None } else { rules.count_address(arrival.peer).err() };
         let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived, over };
+        let is_h2 = request.version() == Version::HTTP_2;
         let mut response = match (endpoint, over) {
             (Some(endpoint), _) => self.serve(endpoint, request, &visit, &mut about).await,
             (None, Some(over)) => Err((Refused::Rate(over), None)),
@@ -182,7 +186,9 @@ impl Door {
         }
         .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
         expose(response.headers_mut(), &admitted);
-        if self.readiness.is_draining() {
+        if self.readiness.is_draining() && is_h2 {
+            arrival.fate.leave();
+        } else if self.readiness.is_draining() {
             // RFC 9112 section 9.6: otherwise a proxy may send the next call on a connection that
             // is just being closed, and cannot know whether it ran.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -262,6 +268,18 @@ impl Door {
     fn authenticate(&self, server: &Server, request: &Request<Incoming>, visit: &Visit<'_>) -> Result<Caller, Refused> {
         let policy = &server.config().auth;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        // What a request shows itself comes before what its connection showed, and does not fall back to it: the
+        // sessions of the one are not those of the other. Where nothing else counts it is not looked at.
+        let only_certificates = policy.methods == [config::Method::Mtls];
+        let certificate = visit.arrival.certificate.as_deref();
+        if policy.methods.contains(&config::Method::Mtls)
+            && (only_certificates || (certificate.is_some() && !request.headers().contains_key(AUTHORIZATION)))
+        {
+            let verdict = admit_certificate(certificate, now);
+            let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
+            self.metrics.auth_check("mtls", label);
+            return verdict.map_err(|_| Refused::Unauthenticated(CERTIFICATE));
+        }
         let shown = request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
         let verdict = admit(&self.keys, policy, shown, server.name(), now);
         if policy.methods.contains(&config::Method::ApiKey) {
@@ -339,7 +357,7 @@ fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Opti
     }
     let base = match &rules.listen.public_url {
         Some(url) => url.to_string(),
-        None => format!("http://{}", request.headers().get(http::header::HOST)?.to_str().ok()?),
+        None => format!("{}://{}", rules.listen.scheme(), request.headers().get(http::header::HOST)?.to_str().ok()?),
     };
     let needs_key = endpoint.server.config().auth.methods.contains(&config::Method::ApiKey);
     let url = format!("{base}{}", endpoint.path);

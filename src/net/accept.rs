@@ -27,6 +27,8 @@ use super::introduction::introduce;
 use super::listen::{ListenSocket, Listener};
 use super::observe::Observer;
 use super::refusal_log::RefusalLog;
+use super::secured;
+use super::tls::Tls;
 use super::wire::Stream;
 
 /// How far the gateway is on its way out. It only ever moves forward.
@@ -76,6 +78,7 @@ pub async fn serve<S, F, B>(
     let Terms { limits, trusted, proxy_protocol } = terms.borrow_and_update().clone();
     let door = Door {
         name: listener.name,
+        tls: listener.tls.clone(),
         caps: Caps::new(&limits, trusted),
         builder: connection::builder(&limits),
         limits,
@@ -92,6 +95,7 @@ pub async fn serve<S, F, B>(
 /// What the accept loop needs for each connection.
 struct Door<S> {
     name: &'static str,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     proxy_protocol: bool,
     log: Arc<RefusalLog>,
@@ -168,7 +172,8 @@ where
         let reported = Reported::new(self.name, Arc::clone(&self.observer));
         let (name, limits, caps, phase) = (self.name, self.limits.clone(), Arc::clone(&self.caps), self.phase.clone());
         let introduction = self.proxy_protocol.then(|| Arc::clone(&self.log));
-        let protocol = (self.builder.clone(), Front::new(&self.limits));
+        let tls = self.tls.as_ref().map(|tls| tls.current());
+        let http1 = (self.builder.clone(), Front::new(&self.limits));
         let service = Arc::clone(&self.service);
         connections.spawn(async move {
             // Given back in this order: the socket, the report, the place below the caps.
@@ -186,8 +191,16 @@ where
             };
             let connection = Arc::new(Connection::new(name, peer, local_bind));
             reported.connection = Some(Arc::clone(&connection));
-            let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
-            connection::serve(stream, connection, protocol, clock, phase, service).await;
+            match (stream, tls) {
+                (Stream::Tcp(tcp), Some(config)) => {
+                    let terms = secured::Terms { config, limits, http1, phase, service };
+                    secured::serve(tcp, connection, terms).await;
+                }
+                (stream, _) => {
+                    let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
+                    connection::serve(stream, connection, Arc::default(), http1, clock, phase, service).await;
+                }
+            }
         });
     }
 
@@ -283,11 +296,11 @@ impl Pause {
     }
 }
 
-fn report(ended: Result<(), JoinError>) {
+pub(super) fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(event = "panic", "a request panicked; its connection was closed");
+        tracing::error!(event = "panic", "a request panicked; it got no answer");
     }
 }
 

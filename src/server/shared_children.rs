@@ -108,14 +108,12 @@ impl SharedChildren {
             return Err(NoPlace::Closed);
         }
         while state.keepers.try_join_next().is_some() {}
-        let mut open: Vec<Arc<SharedChild>> = state.by_key.get(key).into_iter().flatten().cloned().collect();
-        open.retain(|child| {
-            matches!(child.condition(), Condition::Ready | Condition::Starting) && child.takes_session()
-        });
-        open.sort_by_key(|child| child.members());
+        let children = state.by_key.get(key).into_iter().flatten();
+        let mut open: Vec<_> = children.filter_map(|child| Some((child.occupancy()?, child))).collect();
+        open.sort_by_key(|(occupancy, _)| *occupancy);
         // Sessions are spread over so many children before any gets more.
         let spread = open.len() >= self.config.pool.min_idle.max(1);
-        let place = || open.iter().find_map(SharedChild::enter);
+        let place = || open.iter().find_map(|(_, child)| child.enter());
         if let Some(place) = spread.then(place).flatten() {
             return Ok(place);
         }

@@ -131,7 +131,10 @@ labels! {
 }
 labels! {
     /// What became of a connection.
-    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit", Untrusted = "untrusted" }
+    Accepted {
+        Ok = "ok", Limit = "limit", AddressLimit = "address_limit", Untrusted = "untrusted", Handshake = "handshake",
+        Flood = "flood",
+    }
 }
 labels! {
     /// How a message a client posted was answered.
@@ -181,5 +184,5 @@ labels! {
 }
 labels! {
     /// How a caller tried to prove who it is.
-    AuthMethod { ApiKey = "api_key", None = "none", Other = "_other" }
+    AuthMethod { ApiKey = "api_key", Mtls = "mtls", None = "none", Other = "_other" }
 }

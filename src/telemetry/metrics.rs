@@ -1,6 +1,6 @@
 //! The numbers of the whole gateway, and the scrape.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -114,6 +114,20 @@ impl Metrics {
     /// So many events are no longer kept.
     pub fn replay_evicted(&self, reason: Eviction, events: u64) {
         self.families.replay_evictions_total.with_label_values(&[reason.as_str()]).inc_by(events);
+    }
+
+    /// These are the certificates in effect, each with its end in seconds since the Unix epoch. Of several with one
+    /// name the first end counts.
+    pub fn certificates<'a>(&self, ends: impl IntoIterator<Item = (&'a str, u64)>) {
+        let mut first: BTreeMap<&str, u64> = BTreeMap::new();
+        for (name, end) in ends {
+            first.entry(name).and_modify(|known| *known = end.min(*known)).or_insert(end);
+        }
+        let gauges = &self.families.tls_certificate_expiry_timestamp_seconds;
+        gauges.reset();
+        for (name, end) in first {
+            gauges.with_label_values(&[name]).set(i64::try_from(end).unwrap_or(i64::MAX));
+        }
     }
 
     /// Bytes taken from the memory budget.

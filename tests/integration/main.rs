@@ -67,6 +67,9 @@ mod events;
 mod fake_child;
 mod gateway;
 mod handshake;
+mod http2;
+mod http2_attacks;
+mod http2_frames;
 mod keys;
 mod legacy_opening;
 mod legacy_sse;
@@ -106,6 +109,8 @@ mod sharing_wishes;
 mod smoke;
 mod sse;
 mod terminal;
+mod tls;
+mod tls_client;
 mod unsent;
 mod versions;
 

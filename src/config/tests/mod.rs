@@ -5,6 +5,7 @@ mod files;
 mod problems;
 mod run;
 mod sandbox;
+mod tls;
 
 use std::path::Path;
 use std::time::Duration;
