@@ -1,15 +1,18 @@
 //! The pieces of the hot path one by one: `cargo bench --bench micro`.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use gangway::config::parse;
 use gangway::mcp::ids::Id;
 use gangway::mcp::message::Message;
 use gangway::mcp::payload::Payload;
 use gangway::mcp::scan::{Author, MAX_DEPTH, scan};
 use gangway::mcp::stream_log::{Bounds, EventKind, Framing, Next, Nonce, StreamLog, priming_event};
+use gangway::net::{Front, Look};
 
 const CALL: &str = concat!(
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","#,
@@ -153,5 +156,42 @@ fn read_all(log: &mut StreamLog) {
     }
 }
 
-criterion_group!(benches, envelope, splice, sse, stream_log);
+/// A POST as clients send it, with this body.
+fn post(body: &[u8], framing: &str) -> Vec<u8> {
+    let head = format!(
+        "POST /files/mcp HTTP/1.1\r\nHost: mcp.example.com\r\nUser-Agent: node\r\nAccept: application/json, \
+         text/event-stream\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: *\r\nSec-Fetch-Mode: cors\r\n\
+         Content-Type: application/json\r\nAuthorization: Bearer gangway_{}\r\nMcp-Session-Id: a1b2c3-{}\r\n\
+         Mcp-Protocol-Version: 2025-11-25\r\nConnection: keep-alive\r\n{framing}\r\n\r\n",
+        "k".repeat(43),
+        "0".repeat(32)
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// What the strict front adds to each request before hyper reads it.
+fn front(criterion: &mut Criterion) {
+    let sized = |body: &[u8]| post(body, &format!("Content-Length: {}", body.len()));
+    let chunks: Vec<u8> = [&b"400\r\n"[..], &[b'x'; 1024], b"\r\n"].concat().repeat(64);
+    let requests = [
+        ("call", sized(CALL.as_bytes())),
+        ("1MiB", sized(&vec![b'x'; 1 << 20])),
+        ("64 chunks", post(&[&chunks[..], b"0\r\n\r\n"].concat(), "Transfer-Encoding: chunked")),
+    ];
+    let text = "[servers.a]\ncommand = \"true\"\n";
+    let config = parse(text, "bench", Path::new("/"), &|_| None).expect("a configuration").config;
+    let mut group = criterion.benchmark_group("front");
+    for (name, request) in requests {
+        let mut front = Front::new(&config.limits);
+        group.bench_function(name, |bench| {
+            bench.iter(|| {
+                let look = front.look(black_box(&request));
+                assert_eq!(look, Look { pass: request.len(), fault: None });
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, envelope, splice, sse, stream_log, front);
 criterion_main!(benches);

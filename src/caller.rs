@@ -106,6 +106,52 @@ pub struct Arrival {
     pub fate: Arc<dyn Fate>,
 }
 
+/// Why a request was not let in: it could be read in two ways, or not at all (RFC 9112). Nothing of it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// The request line is no method, target and version, one space apart (section 3).
+    RequestLine,
+    /// Another version than HTTP/1.1 and HTTP/1.0 (RFC 9110 section 15.6.6).
+    Version,
+    /// The target is longer than `limits.header_bytes`.
+    TargetTooLong,
+    /// The head is longer than `limits.header_bytes`.
+    HeadTooLarge,
+    /// More fields than `limits.header_fields`.
+    TooManyFields,
+    /// A line that ends in another way than with CR LF (section 2.2).
+    LineEnd,
+    /// A field whose name or value holds what it must not, or that goes on in a further line (section 5).
+    Field,
+    /// A field name with `_`, which others read as `-`.
+    Underscore,
+    /// None or several `Host` (section 3.2).
+    Host,
+    /// The target names another host than `Host` (section 3.2.2).
+    HostDisagrees,
+    /// A length that is none, several, or one beside a coding (section 6.3).
+    Length,
+    /// Another coding than `chunked`, alone and once (section 6.1).
+    Coding,
+    /// Content where none has a meaning: of GET, HEAD, DELETE and TRACE (RFC 9110 section 9.3), and of HTTP/1.0, whose
+    /// readers do not agree on where it ends.
+    Content,
+    /// Bytes behind a request for another protocol, before its answer (RFC 9110 section 7.8).
+    AfterUpgrade,
+}
+
+/// Whose share of a limit an address takes. One holder of a public IPv6 network has all 2^64 addresses of a /64, so
+/// those count as one; private ranges, where a /64 is a rack of pods, do not.
+#[must_use]
+pub fn counted_as(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) if v6.segments()[0] & 0xe000 == 0x2000 => {
+            IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
+        }
+        other => other,
+    }
+}
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {

@@ -24,8 +24,9 @@ use tracing::{error, info, warn};
 use crate::auth::Keys;
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Limits, Listen};
 use crate::gateway::certificates::Certificates;
+use crate::gateway::machine::connections_beside_children;
 use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
@@ -163,8 +164,9 @@ impl Gateway {
         let door = Door::new(parts, &rules(&config, &servers.all(), &[]));
         let revocation = Arc::new(Revocation { keys, servers: Arc::clone(&servers), door: Arc::clone(&door) });
         metrics.config_loaded();
-        let terms = watch::Sender::new(terms(&config));
-        let held = Held { revocation, admin_door, budget, metrics, log, terms, certificates };
+        let (terms, admin_terms) =
+            (watch::Sender::new(terms(&config, descriptors)), watch::Sender::new(admin_terms(&config)));
+        let held = Held { revocation, admin_door, budget, metrics, log, terms, admin_terms, descriptors, certificates };
         let room = Room::of_this_process();
         Ok(Gateway { config, node, listener, admin, servers, door, held, descriptors, room })
     }
@@ -206,15 +208,16 @@ impl Gateway {
                 Arc::clone(&door).handle(request, arrival(connection))
             });
             let (serving, observer) = (serving.clone(), Arc::clone(&observer));
-            listeners.spawn(serve(admin, held.terms.subscribe(), serving, service, observer));
+            listeners.spawn(serve(admin, held.admin_terms.subscribe(), serving, service, observer));
         }
-        let patience = Arc::clone(door.patience());
+        let (patience, metered) = (Arc::clone(door.patience()), Arc::clone(&door));
         let service = Arc::new(move |request, connection: Arc<Connection>| {
             Arc::clone(&door).handle(request, arrival(connection))
         });
         listeners.spawn(serve(listener, held.terms.subscribe(), serving, service, observer));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { patience.run_clock().await });
+        tasks.spawn(async move { metered.sweep_quotas().await });
         let sweeping = Arc::clone(&servers);
         tasks.spawn(async move { sweeping.sweep().await });
         let relieving = Arc::clone(&servers);
@@ -257,9 +260,19 @@ fn rules<'a>(config: &'a Config, servers: &'a [Arc<Server>], leaving: &'a [Arc<S
     RulesParts { listen, limits, streams, servers, leaving, cap: sessions.max_per_principal }
 }
 
-/// What a configuration says about connections.
-fn terms(config: &Config) -> Terms {
-    Terms { limits: config.limits.clone(), trusted: config.listen.trusted_proxies.clone() }
+/// What a configuration says about connections of clients, as far as there are descriptors.
+fn terms(config: &Config, descriptors: Option<u64>) -> Terms {
+    let Listen { trusted_proxies, proxy_protocol, .. } = &config.listen;
+    let beside = descriptors.map(|nofile| connections_beside_children(nofile, config));
+    let beside = beside.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+    let connections = config.limits.connections.into_iter().chain(beside).min();
+    let limits = Limits { connections, ..config.limits.clone() };
+    Terms { limits, trusted: trusted_proxies.clone(), proxy_protocol: *proxy_protocol }
+}
+
+/// The same for those of operators, who come without a proxy.
+fn admin_terms(config: &Config) -> Terms {
+    Terms { proxy_protocol: false, ..terms(config, None) }
 }
 
 /// Binds the addresses for clients and, where there is one, for operators.

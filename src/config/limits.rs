@@ -5,6 +5,7 @@ use super::document::Value;
 use super::meaning::{Drain, Limits, Replay, Sessions, Streams};
 use super::memory;
 use super::section::Section;
+use super::unit;
 
 /// Reads `[limits]`.
 pub(super) fn read(mut section: Section<'_>) -> Limits {
@@ -18,6 +19,9 @@ pub(super) fn read(mut section: Section<'_>) -> Limits {
         connections_per_address: section.limit("connections_per_address", 256),
         requests_in_flight: section.limit("requests_in_flight", 4096),
         requests_in_flight_per_principal: section.limit("requests_in_flight_per_principal", 64),
+        rate_per_address: section.rate("rate_per_address", unit::rate),
+        rate_per_principal: section.rate("rate_per_principal", unit::rate),
+        rate_bytes_per_principal: section.rate("rate_bytes_per_principal", unit::byte_rate),
         header_bytes: section.size("header_bytes", "32KiB", 8 << 10),
         header_fields: section.count("header_fields", 64, 8) as usize,
         header_timeout: section.time_above_zero("header_timeout", "10s"),

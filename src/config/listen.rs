@@ -14,7 +14,7 @@ const ADDRESS: &str = "localhost:8080";
 
 /// Reads `[listen]`.
 pub(super) fn read(mut section: Section<'_>) -> Listen {
-    Listen {
+    let listen = Listen {
         address: addresses(&mut section),
         public_url: section.parsed("public_url", "", PublicUrl::parse),
         allowed_hosts: section.list("allowed_hosts", parse_allowed_host),
@@ -22,8 +22,19 @@ pub(super) fn read(mut section: Section<'_>) -> Listen {
         health: section.boolean("health", false),
         page: section.boolean("page", true),
         trusted_proxies: section.list("trusted_proxies", Network::parse),
+        proxy_protocol: section.boolean("proxy_protocol", false),
         tls: tls::read(section.table("tls")),
+    };
+    let has_proxies =
+        !listen.trusted_proxies.is_empty() || listen.address.iter().any(|address| matches!(address, Address::Unix(_)));
+    if listen.proxy_protocol && !has_proxies && !section.has("trusted_proxies") {
+        let refused = Refused::new(
+            "lets nobody connect, since `listen.trusted_proxies` names no proxy",
+            "write the address of your proxy there: trusted_proxies = [\"10.0.0.10\"]",
+        );
+        section.refuse("proxy_protocol", section.place("proxy_protocol").as_ref(), refused);
     }
+    listen
 }
 
 /// Reads `address`: one string or several.

@@ -67,6 +67,8 @@ pub struct Listen {
     pub page: bool,
     /// Peers whose forwarded headers count; exempt from the per-address cap.
     pub trusted_proxies: Vec<Network>,
+    /// Whether those peers, and no others, connect, each with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// TLS on TCP addresses; `None` is plain HTTP.
     pub tls: Option<Tls>,
 }
@@ -221,6 +223,12 @@ pub struct Limits {
     pub requests_in_flight: Option<usize>,
     /// Requests waiting for an answer of one principal.
     pub requests_in_flight_per_principal: Option<usize>,
+    /// Requests of one address, before it is known who asks.
+    pub rate_per_address: Option<Rate>,
+    /// Requests of one principal.
+    pub rate_per_principal: Option<Rate>,
+    /// Bytes of bodies of one principal.
+    pub rate_bytes_per_principal: Option<Rate>,
     /// Bytes of a request head.
     pub header_bytes: usize,
     /// Fields of a request head.
@@ -239,6 +247,15 @@ pub struct Limits {
     pub connection_age: Option<Duration>,
     /// Longest time a TLS handshake may take.
     pub tls_handshake: Duration,
+}
+
+/// How much of something may come in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// So many, or so many bytes; at least one.
+    pub count: u32,
+    /// In each such time.
+    pub time: Duration,
 }
 
 /// `[sessions]`

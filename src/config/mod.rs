@@ -58,8 +58,8 @@ pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
     Access, Address, Admin, Audit, Auth, Breaker, CertificatePair, ClientAuth, Config, Drain, EnvFrom, Key, Limits,
-    Listen, LogFormat, LogLevel, Method, Metrics, Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Sandbox,
-    Server, ServerAuth, Sessions, Streams, Telemetry, Timeouts, Tls, UserName,
+    Listen, LogFormat, LogLevel, Method, Metrics, Mode, Network, Pool, PublicUrl, Queue, Rate, Replay, Required,
+    Sandbox, Server, ServerAuth, Sessions, Streams, Telemetry, Timeouts, Tls, UserName,
 };
 pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};

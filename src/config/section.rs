@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use super::convert::{Refused, bytes, mismatch, pick, text, time_or_off, whole};
 use super::document::{Node, Place, Table, Value};
+use super::meaning::Rate;
 use super::report::{self, Origin, Report};
 use super::suggest;
+use super::unit::Malformed;
 
 /// One table while it is read.
 pub(super) struct Section<'a> {
@@ -151,6 +153,18 @@ impl<'a> Section<'a> {
                 Err(Refused::new("leaves no time at all", "write \"off\" to switch it off"))
             }
             time => Ok(time),
+        })
+    }
+
+    /// Reads how much may come in a time, as `parse` has it; off by default.
+    pub(super) fn rate(
+        &mut self,
+        key: &'static str,
+        parse: fn(&str) -> Result<(u32, Duration), Malformed>,
+    ) -> Option<Rate> {
+        self.value(key, &Value::plain("off"), |value| match text(value)? {
+            "off" => Ok(None),
+            text => parse(text).map(|(count, time)| Some(Rate { count, time })).map_err(Refused::from),
         })
     }
 

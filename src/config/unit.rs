@@ -20,6 +20,14 @@ const NOT_A_SIZE: Malformed = Malformed {
 };
 const NOT_A_TIME: Malformed =
     Malformed { problem: "is not a time", remedy: "write a whole number with ms, s, m or h, such as \"30s\"" };
+const NOT_A_RATE: Malformed = Malformed {
+    problem: "is not a rate",
+    remedy: "write a whole number with /s, /m or /h, such as \"100/s\", or \"off\"",
+};
+const NOT_A_BYTE_RATE: Malformed = Malformed {
+    problem: "is not a rate of bytes",
+    remedy: "write a size from 1KiB to below 4GiB with /s, /m or /h, such as \"10MiB/s\", or \"off\"",
+};
 const TOO_LARGE: Malformed = Malformed { problem: "is too large a size", remedy: "write at most \"1048576GiB\"" };
 const TOO_LONG: Malformed = Malformed { problem: "is too long a time", remedy: "write at most \"87600h\" (ten years)" };
 
@@ -76,6 +84,38 @@ pub(super) fn time(text: &str) -> Result<Duration, Malformed> {
     total.map(Duration::from_millis).filter(|time| *time <= LONGEST).ok_or(TOO_LONG)
 }
 
+/// Reads how many may come in a time: a whole number above zero, then `/s`, `/m` or `/h`.
+///
+/// # Errors
+/// No time, another unit, zero, or more than 2^32 - 1.
+pub(super) fn rate(text: &str) -> Result<(u32, Duration), Malformed> {
+    let (count, time) = per(text, NOT_A_RATE)?;
+    let count = count.parse().ok().filter(|count| *count > 0 && text.starts_with(|c: char| c.is_ascii_digit()));
+    Ok((count.ok_or(NOT_A_RATE)?, time))
+}
+
+/// Reads how many bytes may come in a time: a size of at least 1 KiB, then `/s`, `/m` or `/h`.
+///
+/// # Errors
+/// No time, no size, too little, or 4 GiB and more.
+pub(super) fn byte_rate(text: &str) -> Result<(u32, Duration), Malformed> {
+    let (bytes, time) = per(text, NOT_A_BYTE_RATE)?;
+    let bytes = u32::try_from(size(bytes)?).ok().filter(|bytes| *bytes >= 1024);
+    Ok((bytes.ok_or(NOT_A_BYTE_RATE)?, time))
+}
+
+/// Splits what comes in a time from the time.
+fn per(text: &str, malformed: Malformed) -> Result<(&str, Duration), Malformed> {
+    let (count, unit) = text.split_once('/').ok_or(malformed)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(malformed),
+    };
+    Ok((count, Duration::from_secs(seconds)))
+}
+
 /// Splits the leading digits from what follows them, which may stand behind one space.
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -87,7 +127,7 @@ fn split(text: &str) -> (&str, &str) {
 mod tests {
     use std::time::Duration;
 
-    use super::{shown_size, size, time};
+    use super::{byte_rate, rate, shown_size, size, time};
 
     #[test]
     fn sizes_are_powers_of_1024() {
@@ -109,6 +149,21 @@ mod tests {
     fn what_is_not_a_size_is_refused() {
         for text in ["", "KiB", "-1", "1.5MiB", "8MB", "8mib", "8 x", "1MiB ", "1048577GiB", "99999999999999999999"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_have_a_time() {
+        let second = Duration::from_secs(1);
+        assert_eq!(rate("100/s"), Ok((100, second)));
+        assert_eq!(rate("5/m"), Ok((5, 60 * second)));
+        assert_eq!(byte_rate("10MiB/s"), Ok((10 << 20, second)));
+        assert_eq!(byte_rate("2048/h"), Ok((2048, 3600 * second)));
+        for text in ["", "100", "/s", "0/s", "+1/s", "-1/s", "1.5/s", "1/ s", "1/d", "4294967296/s", "10MiB/s"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["", "10MiB", "/s", "0/s", "1023/s", "4GiB/s", "10MB/s", "10MiB/d"] {
+            assert!(byte_rate(text).is_err(), "{text}");
         }
     }
 

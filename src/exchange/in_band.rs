@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::exchange::gateway_error::{
-    BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING,
+    BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING, TOO_FAST,
 };
 use crate::exchange::post::{Reply, Trouble};
 use crate::mcp::ids::Id;
@@ -20,6 +20,8 @@ pub enum Cause {
     Full,
     /// Too much is in flight.
     Busy,
+    /// A rate is used up; there is some of it again after this.
+    Rate(Duration),
     /// Memory is short.
     Memory,
     /// The gateway is draining.
@@ -82,6 +84,7 @@ impl Cause {
             |status, reason, executed, message, retry_after| Words { status, reason, executed, message, retry_after };
         match self {
             Cause::Full | Cause::Busy => words(503, "busy", "no", "The server is busy; try again.", Some(SOON)),
+            Cause::Rate(wait) => words(429, Refusal::Rate.as_str(), "no", TOO_FAST, Some(wait)),
             Cause::Memory => words(503, Refusal::Memory.as_str(), "no", SHORT_OF_MEMORY, Some(LATER)),
             Cause::Draining { sent: false } => words(503, Refusal::Draining.as_str(), "no", STOPPING, Some(SOON)),
             Cause::Draining { sent: true } => {
@@ -124,6 +127,7 @@ impl Cause {
         match self {
             Cause::Full
             | Cause::Busy
+            | Cause::Rate(_)
             | Cause::Memory
             | Cause::Draining { sent: false }
             | Cause::BadToken
@@ -141,6 +145,7 @@ impl Cause {
         match self {
             Cause::Full => Some(Refusal::QueueFull),
             Cause::Busy => Some(Refusal::Overload),
+            Cause::Rate(_) => Some(Refusal::Rate),
             Cause::Memory => Some(Refusal::Memory),
             Cause::Draining { sent: false } => Some(Refusal::Draining),
             Cause::BadToken => Some(Refusal::Parse),
@@ -167,6 +172,8 @@ impl Cause {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::Cause;
     use crate::mcp::ids::Id;
 
@@ -176,6 +183,7 @@ mod tests {
         let causes = [
             Cause::Full,
             Cause::Busy,
+            Cause::Rate(Duration::from_millis(20)),
             Cause::Memory,
             Cause::Draining { sent: false },
             Cause::Draining { sent: true },

@@ -168,6 +168,13 @@ impl Registry {
         (session.server() == server && session.principal() == principal && session.is_open()).then_some(session)
     }
 
+    /// Whether there is an open session with this id at this server, whoever's. Nothing a client is told may depend on
+    /// it alone.
+    #[must_use]
+    pub fn has(&self, id: &str, server: &str) -> bool {
+        self.sessions.get(id).is_some_and(|entry| entry.session.server() == server && entry.session.is_open())
+    }
+
     /// Ends a session and forgets it.
     pub fn end(&self, session: &Session, why: SessionEnd) {
         self.sessions.remove(session.id().as_ref());

@@ -1,5 +1,6 @@
 //! How many children and sessions this machine allows.
 
+use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::server::Room;
 
@@ -34,11 +35,26 @@ struct Demand {
     /// Children of all servers.
     children: Option<u64>,
     sessions: Option<u64>,
+    /// Connections of clients, where the system allows fewer than are configured.
+    connections: Option<u64>,
+}
+
+/// Connections of clients that leave enough descriptors for the servers' processes: as many as those may become, or
+/// half of what there is.
+pub(super) fn connections_beside_children(nofile: u64, config: &Config) -> u64 {
+    let room = nofile.saturating_sub(DESCRIPTORS_RESERVED);
+    let children = children_of(config).map_or(u64::MAX, |children| children.saturating_mul(DESCRIPTORS_PER_CHILD));
+    room - children.min(room / 2)
+}
+
+/// Processes of all servers together; `None` is any number.
+fn children_of(config: &Config) -> Option<u64> {
+    config.servers.values().map(|server| server.pool.max_size.map(|max| max as u64)).sum()
 }
 
 impl Demand {
     fn limits(&self) -> MachineLimits {
-        let Self { nofile, room, children, sessions } = self;
+        let Self { nofile, room, children, sessions, .. } = self;
         let children_max = self.by_limit().into_iter().filter_map(|(most, _)| most).chain(*children).min();
         // In session mode each session has a child, and a connection for its stream.
         let by_streams = self.descriptors().map(|room| room / (DESCRIPTORS_PER_CHILD + 1));
@@ -76,6 +92,11 @@ impl Demand {
                 asks(self.children)
             ));
         }
+        if let Some(connections) = self.connections {
+            warnings.push(format!(
+                "beside the processes of servers there are descriptors for {connections} connections, fewer than limits.connections: raise LimitNOFILE (ulimit -n)"
+            ));
+        }
         if let Some(full) = self.limits().children_full_pipes.filter(|full| *full < asked && self.children.is_some()) {
             warnings.push(format!(
                 "beyond {full} processes of servers their pipes are small and long lines slow: raise fs.pipe-user-pages-soft"
@@ -93,9 +114,11 @@ impl Gateway {
     }
 
     fn demand(&self) -> Demand {
-        let configured = self.config.servers.values().map(|server| server.pool.max_size.map(|max| max as u64));
         let sessions = self.config.sessions.max.map(|max| max as u64);
-        Demand { nofile: self.descriptors, room: self.room, children: configured.sum(), sessions }
+        let most = self.descriptors.map(|nofile| connections_beside_children(nofile, &self.config));
+        let asked = self.config.limits.connections.map_or(u64::MAX, |asked| asked as u64);
+        let connections = most.filter(|most| *most < asked);
+        Demand { nofile: self.descriptors, room: self.room, children: children_of(&self.config), sessions, connections }
     }
 
     /// What works but deserves a line at each start.
@@ -124,11 +147,26 @@ impl Gateway {
 
 #[cfg(test)]
 mod tests {
-    use super::{Demand, MachineLimits};
+    use std::path::Path;
+
+    use super::{Demand, MachineLimits, connections_beside_children};
+    use crate::config;
     use crate::server::Room;
 
+    /// F:D11.
+    #[test]
+    fn connections_leave_descriptors_for_children() {
+        let most = |nofile: u64, pool: u32| {
+            let text = format!("[servers.a]\ncommand = \"true\"\npool.max_size = {pool}\n");
+            let config = config::parse(&text, "test", Path::new("/"), &|_| None).expect("a configuration").config;
+            connections_beside_children(nofile, &config)
+        };
+        assert_eq!((most(1024, 64), most(1024, 10), most(1024, 0)), (704, 920, 480));
+        assert_eq!((most(256, 64), most(64, 64), most(0, 1)), (96, 0, 0));
+    }
+
     fn demand(nofile: u64, room: Room, children: Option<u64>) -> Demand {
-        Demand { nofile: Some(nofile), room, children, sessions: Some(10_000) }
+        Demand { nofile: Some(nofile), room, children, sessions: Some(10_000), connections: None }
     }
 
     /// F:F09.

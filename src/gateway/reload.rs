@@ -18,7 +18,7 @@ use crate::gateway::certificates::{Certificates, tell};
 use crate::gateway::changes::{KeyChanges, fixed, renew_sessions, tables};
 use crate::gateway::keys_file::{KeysFile, LOOK};
 use crate::gateway::revocation::Revocation;
-use crate::gateway::{rules, settings, terms, worded};
+use crate::gateway::{admin_terms, rules, settings, terms, worded};
 use crate::http::AdminDoor;
 use crate::net::{Credentials, Terms};
 use crate::server::{Plan, Server};
@@ -56,8 +56,12 @@ pub(super) struct Held {
     pub(super) budget: Arc<Budget>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) log: AccessLog,
-    /// What both listeners hold connections to.
+    /// What clients' connections are held to.
     pub(super) terms: watch::Sender<Terms>,
+    /// The same for operators'.
+    pub(super) admin_terms: watch::Sender<Terms>,
+    /// How many descriptors there are.
+    pub(super) descriptors: Option<u64>,
     /// What TLS connections begin with, where there is TLS.
     pub(super) certificates: Option<Certificates>,
 }
@@ -179,7 +183,7 @@ impl Reloader {
 
     /// Puts the next state in the place of the one in effect. Who leaves is told last: by then no new request finds it.
     fn put(&mut self, plan: &Plan, next: &Config) {
-        let Held { revocation, admin_door, budget, log, terms: net, .. } = &self.held;
+        let Held { revocation, admin_door, budget, log, terms: net, admin_terms: admin_net, .. } = &self.held;
         let Revocation { keys, servers, door } = &**revocation;
         log.loudness().set(&next.telemetry);
         budget.set_limit(next.limits.memory);
@@ -187,7 +191,8 @@ impl Reloader {
         servers.adopt(plan, &settings(next));
         door.set_rules(&rules(next, &servers.all(), &servers.roster().leaving()));
         admin_door.set_rules(&next.admin, &next.listen, &next.limits);
-        net.send_replace(terms(next));
+        net.send_replace(terms(next, self.held.descriptors));
+        admin_net.send_replace(admin_terms(next));
         revocation.end(&replaced);
         servers.part_with(plan);
         plan.removed.iter().for_each(|server| door.leave(server.name()));

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 use tokio::task::spawn_blocking;
 
 use crate::budget::Budget;
-use crate::caller::Arrival;
+use crate::caller::{Arrival, Malformed};
 use crate::config;
 use crate::http::body::Body;
 use crate::http::guard::Guard;
@@ -65,8 +65,20 @@ impl AdminDoor {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Rules::new(admin, listen, limits);
     }
 
-    /// Answers one request.
-    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+    /// Answers one request; what was none is refused.
+    pub async fn handle(
+        self: Arc<Self>,
+        asked: Result<Request<Incoming>, Malformed>,
+        arrival: Arrival,
+    ) -> Response<Body> {
+        let request = match asked {
+            Ok(request) => request,
+            Err(malformed) => {
+                let response = Refused::Malformed(malformed).into_response(None);
+                self.metrics.http_response(Route::Other, response.status().as_u16());
+                return response;
+            }
+        };
         let route = match request.uri().path() {
             "/metrics" => Route::Metrics,
             "/livez" | "/readyz" => Route::Health,

@@ -1,32 +1,36 @@
 //! The one place where requests come in: routes them, asks who is there, counts and words refusals.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
+use tokio::time::sleep;
 
 use crate::auth::{Admitted as Caller, Keys, Rejection, admit, admit_certificate};
 use crate::budget::Budget;
-use crate::caller::{Arrival, Principal};
+use crate::caller::{Arrival, Malformed, Principal};
 use crate::config;
 use crate::exchange::audit::Asked;
 use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
 use crate::http::body::Body;
 use crate::http::cors::{ENDPOINT_METHODS, answer_options, expose};
-use crate::http::guard::Admitted;
+use crate::http::guard::{Admitted, Guard};
 use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::page::Page;
 use crate::http::patience::Patience;
+use crate::http::quota::{LogPace, Over, SWEEP};
 use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
-use crate::telemetry::label::{AuthResult, Outcome, Route};
+use crate::telemetry::label::{AuthResult, Outcome, Refusal as Reason, Route};
 use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine};
 
+/// A line at most this often about rates that are used up: who floods must not fill the log.
+const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
 /// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
 /// such scheme give up, and rightly: `Bearer` would send them looking for an authorization server.
 const CERTIFICATE: HeaderValue = HeaderValue::from_static("Certificate");
@@ -60,6 +64,8 @@ pub struct Door {
     metrics: Arc<Metrics>,
     log: AccessLog,
     node: Arc<str>,
+    /// Of the log of used up rates.
+    pace: LogPace,
 }
 
 /// A request that was let in, without itself.
@@ -68,6 +74,8 @@ struct Visit<'a> {
     admitted: &'a Admitted,
     arrival: &'a Arrival,
     arrived: Instant,
+    /// The rate of its address, if that is used up.
+    over: Option<Over>,
 }
 
 /// What a refused request was about, for its log line.
@@ -93,7 +101,7 @@ impl Door {
         let limits = rules.limits;
         let DoorParts { keys, budget, readiness, metrics, log, node } = parts;
         Arc::new(Door {
-            rules: RwLock::new(Rules::new(rules, Arc::clone(&budget))),
+            rules: RwLock::new(Rules::new(rules, Arc::clone(&budget), None)),
             keys,
             capacity: Capacity::new(
                 limits.requests_in_flight,
@@ -107,6 +115,7 @@ impl Door {
             metrics,
             log,
             node,
+            pace: LogPace::new(),
         })
     }
 
@@ -115,7 +124,7 @@ impl Door {
         let limits = parts.limits;
         self.capacity.set_bounds(limits.requests_in_flight, limits.requests_in_flight_per_principal);
         self.patience.set_length(parts.streams.sse_after);
-        let rules = Rules::new(parts, Arc::clone(&self.budget));
+        let rules = Rules::new(parts, Arc::clone(&self.budget), Some(&self.rules()));
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
     }
 
@@ -130,14 +139,39 @@ impl Door {
         now.map(Arc::clone)
     }
 
+    /// Forgets whom it changes nothing to forget, for ever.
+    pub async fn sweep_quotas(&self) {
+        loop {
+            sleep(SWEEP).await;
+            self.rules().quotas.sweep();
+        }
+    }
+
     /// How long answers are waited for; somebody must run its clock.
     #[must_use]
     pub fn patience(&self) -> &Arc<Patience> {
         &self.patience
     }
 
-    /// Answers one request.
-    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+    /// Refuses what was no request, which ends its connection.
+    fn refuse_malformed(&self, malformed: Malformed, arrival: &Arrival) -> Response<Body> {
+        let about = About { server: None, principal: None, asked: OnceLock::new() };
+        let details = Details { value: None, id: None };
+        let response = self.refuse(&Refused::Malformed(malformed), &about, arrival, details).into_response(None);
+        self.metrics.http_response(Route::Other, response.status().as_u16());
+        response
+    }
+
+    /// Answers one request; what was none is refused.
+    pub async fn handle(
+        self: Arc<Self>,
+        asked: Result<Request<Incoming>, Malformed>,
+        arrival: Arrival,
+    ) -> Response<Body> {
+        let request = match asked {
+            Ok(request) => request,
+            Err(malformed) => return self.refuse_malformed(malformed, &arrival),
+        };
         let arrived = Instant::now();
         let rules = self.rules();
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
@@ -145,7 +179,8 @@ impl Door {
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about =
             About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None, asked: OnceLock::new() };
-        let admitted = match rules.guard.check(&request, arrival.local_bind) {
+        let checked = rules.guard.check(&request, arrival.local_bind);
+        let admitted = match checked.and_then(|admitted| Guard::check_content(&request).map(|()| admitted)) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);
@@ -155,11 +190,13 @@ impl Door {
                 return response;
             }
         };
-        let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived };
+        let over = if route == Route::Health { None } else { rules.count_address(arrival.peer).err() };
+        let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived, over };
         let is_h2 = request.version() == Version::HTTP_2;
-        let mut response = match endpoint {
-            Some(endpoint) => self.serve(endpoint, request, &visit, &mut about).await,
-            None => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
+        let mut response = match (endpoint, over) {
+            (Some(endpoint), _) => self.serve(endpoint, request, &visit, &mut about).await,
+            (None, Some(over)) => Err((Refused::Rate(over), None)),
+            (None, None) => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
         }
         .unwrap_or_else(|(refused, id)| {
             let details = Details { value: None, id: id.as_deref() };
@@ -194,6 +231,10 @@ impl Door {
         visit: &Visit<'_>,
         about: &mut About<'_>,
     ) -> Result<Response<Body>, (Refused, Option<Vec<u8>>)> {
+        let too_fast = visit.over.map(Refused::Rate);
+        if let Some(too_fast) = too_fast.clone().filter(|_| !may_be_of_session(endpoint, request.headers())) {
+            return Err((too_fast, None));
+        }
         if request.method() == Method::OPTIONS {
             return Ok(answer_options(request.headers(), visit.admitted, ENDPOINT_METHODS));
         }
@@ -203,9 +244,13 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let caller = self.authenticate(&endpoint.server, &request, visit.arrival).map_err(|refused| (refused, None))?;
+        let caller = self.authenticate(&endpoint.server, &request, visit).map_err(|refused| {
+            // The same for every session there is and whoever asks.
+            (too_fast.clone().unwrap_or(refused), None)
+        })?;
         about.principal = Some(caller.principal.clone());
-        let Visit { rules, arrival, arrived, .. } = *visit;
+        let Visit { rules, arrival, arrived, over, .. } = *visit;
+        let over = over.or_else(|| rules.quotas.count_request(&caller.principal).err());
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
         let streamable = Streamable {
             door: self,
@@ -216,8 +261,9 @@ impl Door {
             fate: &arrival.fate,
             arrived,
             asked: &about.asked,
+            over,
         };
-        match endpoint.route {
+        let answer = match endpoint.route {
             Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
             Route::Messages => {
                 // As rare as large.
@@ -230,16 +276,20 @@ impl Door {
                 Method::DELETE => streamable.delete(&request).map_err(|refused| (refused, None)),
                 _ => Err((Refused::Method(ENDPOINT_METHODS), None)),
             },
+        };
+        match (answer, too_fast) {
+            (Err((Refused::SessionUnknown, id)), Some(too_fast)) => Err((too_fast, id)),
+            (answer, _) => answer,
         }
     }
 
-    fn authenticate(&self, server: &Server, request: &Request<Incoming>, arrival: &Arrival) -> Result<Caller, Refused> {
+    fn authenticate(&self, server: &Server, request: &Request<Incoming>, visit: &Visit<'_>) -> Result<Caller, Refused> {
         let policy = &server.config().auth;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // What a request shows itself comes before what its connection showed, and does not fall back to it: the
         // sessions of the one are not those of the other. Where nothing else counts it is not looked at.
         let only_certificates = policy.methods == [config::Method::Mtls];
-        let certificate = arrival.certificate.as_deref();
+        let certificate = visit.arrival.certificate.as_deref();
         if policy.methods.contains(&config::Method::Mtls)
             && (only_certificates || (certificate.is_some() && !request.headers().contains_key(AUTHORIZATION)))
         {
@@ -257,7 +307,10 @@ impl Door {
         verdict.map_err(|rejection| match rejection {
             rejection if rejection.is_malformed() => Refused::BadHeader("There must be one Authorization header"),
             Rejection::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
-            _ => Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
+            _ => {
+                visit.rules.count_guess(visit.arrival.peer);
+                Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\""))
+            }
         })
     }
 
@@ -273,12 +326,15 @@ impl Door {
         }
     }
 
-    /// Counts and logs a refusal before it is answered; one that must be in the audit log and cannot be is another one.
+    /// Counts and logs a refusal before it is answered, of used up rates only some; one that must be in the audit log and cannot be is another one.
     fn refuse(&self, refused: &Refused, about: &About<'_>, arrival: &Arrival, details: Details<'_>) -> Refused {
         if let Some(reason) = refused.label() {
             match about.server {
                 Some(server) => server.metrics().refused(reason),
                 None => self.metrics.refused_unrouted(reason),
+            }
+            if reason == Reason::Rate && !self.pace.is_due(RATE_LINE_EVERY) {
+                return refused.clone();
             }
             self.log.refused(&RefusedLine {
                 node: &self.node,
@@ -320,6 +376,13 @@ impl Door {
             ..AuditEntry::new(AuditEvent::Refused)
         })
     }
+}
+
+/// Whether a request whose address asks too much can be one of a session that is open, and must be refused within it,
+/// or ends one. Whoever made an id up stays outside before anything costs more.
+fn may_be_of_session(endpoint: &Endpoint, headers: &HeaderMap) -> bool {
+    let id = headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
+    id.is_some_and(|id| endpoint.server.registry().has(id, endpoint.server.name()))
 }
 
 /// The header a refused host or origin stood in, for the log.

@@ -72,7 +72,7 @@ impl Proxies {
     }
 
     /// A unix socket has mode 0600: whoever writes to it could as well change our configuration.
-    fn is_ours(&self, peer: Peer) -> bool {
+    pub(super) fn is_ours(&self, peer: Peer) -> bool {
         match peer {
             Peer::Ip(address) => self.trusts(address),
             Peer::Local => true,

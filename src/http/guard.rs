@@ -6,8 +6,10 @@
 //! known, and an address, which nobody can rebind, is welcome.
 
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
-use http::{Request, Uri, Version};
+use http::{Method, Request, Uri, Version};
+use http_body::Body;
 
+use crate::caller::Malformed;
 use crate::config::Listen;
 
 use super::origin::{Authority, Host, Origin};
@@ -57,6 +59,17 @@ impl Guard {
         }
         self.check_host(request, local_bind)?;
         self.check_origin(request.headers(), local_bind)
+    }
+
+    /// Refuses content where it has no meaning: what reads it as the next request, or hands it on as one, is fooled
+    /// (RFC 9110 section 9.3.1). In HTTP/2 nothing can be.
+    ///
+    /// # Errors
+    /// There is some.
+    pub fn check_content<B: Body>(request: &Request<B>) -> Result<(), Refused> {
+        let takes_none = matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE | Method::TRACE);
+        let has_some = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
+        if takes_none && has_some { Err(Refused::Malformed(Malformed::Content)) } else { Ok(()) }
     }
 
     fn check_host<B>(&self, request: &Request<B>, local_bind: bool) -> Result<(), Refused> {
@@ -157,6 +170,7 @@ mod tests {
                 health: false,
                 page: true,
                 trusted_proxies: Vec::new(),
+                proxy_protocol: false,
                 tls: None,
             },
             8,
@@ -286,6 +300,7 @@ mod tests {
             health: false,
             page: true,
             trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             tls: None,
         };
         let head = || Request::builder().header("host", "127.0.0.1").header("origin", "null").body(()).expect("legal");

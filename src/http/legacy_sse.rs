@@ -173,6 +173,9 @@ impl<'a> LegacySse<'a> {
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);
         }
+        if let Some(over) = self.streamable.over {
+            return Err(Refused::Rate(over));
+        }
         let Streamable { door, rules, server, caller, fate, .. } = &self.streamable;
         let secret = Uuid::from_bytes(rand::random()).simple().to_string();
         let stream = server.plain_stream();
@@ -193,7 +196,7 @@ impl<'a> LegacySse<'a> {
     }
 
     /// Takes what a client sends; every answer goes to its stream.
-    pub(super) async fn post(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn post(mut self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         if request.method() != Method::POST {
             return Err(bare(Refused::Method("POST, OPTIONS")));
@@ -203,6 +206,7 @@ impl<'a> LegacySse<'a> {
         let leave = || channel.session()?.leave_to_answer();
         let (Parts { headers, .. }, body) = request.into_parts();
         let read = read(body, &self.streamable.rules.bounds, leave).await.map_err(bare)?;
+        self.streamable.count_body(&read);
         match Message::parse(read.bytes.clone(), Author::Client) {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());

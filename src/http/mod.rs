@@ -14,6 +14,7 @@ mod origin;
 mod own_variables;
 pub mod page;
 pub mod patience;
+pub mod quota;
 mod read;
 pub mod refusal;
 mod rules;

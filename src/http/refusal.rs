@@ -9,12 +9,14 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use crate::caller::Malformed;
 use crate::exchange::gateway_error::{
-    GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING,
+    GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING, TOO_FAST,
 };
 use crate::telemetry::label::Refusal;
 
 use super::body::Body;
+use super::quota::Over;
 
 /// JSON-RPC 2.0 section 5.1: the bytes are no JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -24,6 +26,8 @@ pub const INVALID_REQUEST: i32 = -32600;
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
+    /// No request, or one that could be read in two ways.
+    Malformed(Malformed),
     /// No `Host`, several, or one that is no host (RFC 9112 section 3.2).
     HostMalformed,
     /// The target names another host than `Host` does.
@@ -68,6 +72,8 @@ pub enum Refused {
     Unauthenticated(HeaderValue),
     /// The admin listener, off this machine, without `admin.token`.
     AdminToken,
+    /// A rate of the client's address or of the caller is used up.
+    Rate(Over),
     /// The caller has `sessions.max_per_principal` sessions.
     PrincipalSessions,
     /// There are `sessions.max` sessions and none can make room.
@@ -95,6 +101,7 @@ impl Refused {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
+            Refused::Malformed(malformed) => status_of(*malformed),
             Refused::HostMalformed
             | Refused::HostDisagrees
             | Refused::BadHeader(_)
@@ -113,7 +120,7 @@ impl Refused {
             Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refused::MediaType | Refused::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refused::TooManyFields => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Refused::PrincipalSessions | Refused::PrincipalRequests => StatusCode::TOO_MANY_REQUESTS,
+            Refused::Rate(_) | Refused::PrincipalSessions | Refused::PrincipalRequests => StatusCode::TOO_MANY_REQUESTS,
             Refused::Sessions
             | Refused::PoolFull
             | Refused::Breaker(_)
@@ -141,6 +148,7 @@ impl Refused {
     #[must_use]
     pub fn text(&self) -> &'static str {
         match self {
+            Refused::Malformed(malformed) => text_of(*malformed),
             Refused::HostMalformed => "The request must name exactly one host",
             Refused::HostDisagrees => "The request target and the Host header disagree",
             Refused::HostForbidden => "This host name is not served here",
@@ -161,6 +169,7 @@ impl Refused {
             Refused::EventId => "This Last-Event-ID cannot be resumed from",
             Refused::Unauthenticated(_) => "A valid API key is needed: Authorization: Bearer KEY",
             Refused::AdminToken => "The operator's token is needed: Authorization: Bearer TOKEN",
+            Refused::Rate(_) => TOO_FAST,
             Refused::PrincipalSessions => "This caller has too many sessions open",
             Refused::PrincipalRequests => "This caller has too many requests waiting",
             Refused::Sessions => "Too many sessions are open",
@@ -179,9 +188,13 @@ impl Refused {
     #[must_use]
     pub fn label(&self) -> Option<Refusal> {
         Some(match self {
-            Refused::HostMalformed | Refused::HostDisagrees | Refused::HostForbidden => Refusal::Host,
+            Refused::HostMalformed
+            | Refused::HostDisagrees
+            | Refused::HostForbidden
+            | Refused::Malformed(Malformed::Host | Malformed::HostDisagrees) => Refusal::Host,
             Refused::OriginForbidden => Refusal::Origin,
-            Refused::TooManyFields
+            Refused::Malformed(_)
+            | Refused::TooManyFields
             | Refused::BadHeader(_)
             | Refused::ProtocolVersion
             | Refused::Method(_)
@@ -191,6 +204,7 @@ impl Refused {
             Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) | Refused::InvalidParams(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
             Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
+            Refused::Rate(_) => Refusal::Rate,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
             Refused::PoolFull => Refusal::PoolFull,
             Refused::Breaker(_) => Refusal::Breaker,
@@ -220,10 +234,12 @@ impl Refused {
         Some(match self {
             Refused::HostForbidden => "listen.allowed_hosts",
             Refused::OriginForbidden => "listen.allowed_origins",
-            Refused::TooManyFields => "limits.header_fields",
+            Refused::Malformed(Malformed::TargetTooLong | Malformed::HeadTooLarge) => "limits.header_bytes",
+            Refused::TooManyFields | Refused::Malformed(Malformed::TooManyFields) => "limits.header_fields",
             Refused::AdminToken => "admin.token",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
+            Refused::Rate(over) => over.key,
             Refused::PrincipalSessions => "sessions.max_per_principal",
             Refused::PrincipalRequests => "limits.requests_in_flight_per_principal",
             Refused::Sessions => "sessions.max",
@@ -242,6 +258,7 @@ impl Refused {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Refused::Breaker(pause) => Some(*pause),
+            Refused::Rate(over) => Some(over.wait),
             Refused::PrincipalSessions
             | Refused::Sessions
             | Refused::PoolFull
@@ -257,7 +274,8 @@ impl Refused {
     fn closes(&self) -> bool {
         matches!(
             self,
-            Refused::HostMalformed
+            Refused::Malformed(_)
+                | Refused::HostMalformed
                 | Refused::HostDisagrees
                 | Refused::TooManyFields
                 | Refused::BodyTimeout
@@ -309,6 +327,34 @@ fn error_of(challenge: &HeaderValue) -> Option<&str> {
     rest.split('"').next()
 }
 
+fn status_of(malformed: Malformed) -> StatusCode {
+    match malformed {
+        Malformed::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        Malformed::TargetTooLong => StatusCode::URI_TOO_LONG,
+        Malformed::HeadTooLarge | Malformed::TooManyFields => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn text_of(malformed: Malformed) -> &'static str {
+    match malformed {
+        Malformed::RequestLine => "The request line is not HTTP/1.1",
+        Malformed::Version => "This version of HTTP is not spoken here",
+        Malformed::TargetTooLong => "The request target is too long",
+        Malformed::HeadTooLarge => "The head of the request is too large",
+        Malformed::TooManyFields => "The request has too many header fields",
+        Malformed::LineEnd => "A line does not end with CR LF",
+        Malformed::Field => "A header field is malformed",
+        Malformed::Underscore => "The name of a header field has an underscore",
+        Malformed::Host => "The request must name exactly one host",
+        Malformed::HostDisagrees => "The request target and the Host header disagree",
+        Malformed::Length => "The request must say once how long it is",
+        Malformed::Coding => "The only transfer coding is chunked",
+        Malformed::Content => "This request cannot have a body",
+        Malformed::AfterUpgrade => "Nothing may follow a request to upgrade before its answer",
+    }
+}
+
 /// An answer that carries a JSON-RPC error.
 fn error_response(status: StatusCode, error: Bytes, pause: Option<Duration>) -> Response<Body> {
     let mut response = Response::new(Body::from(error));
@@ -336,7 +382,9 @@ mod tests {
     use http::{HeaderValue, Response};
     use serde_json::Value;
 
-    use super::{Body, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refused};
+    use crate::caller::Malformed;
+
+    use super::{Body, INVALID_PARAMS, INVALID_REQUEST, Over, PARSE_ERROR, Refused};
 
     pub(crate) fn bytes(response: Response<Body>) -> Bytes {
         use http_body::Body as _;
@@ -350,6 +398,10 @@ mod tests {
 
     fn every() -> Vec<Refused> {
         vec![
+            Refused::Malformed(Malformed::RequestLine),
+            Refused::Malformed(Malformed::Version),
+            Refused::Malformed(Malformed::TargetTooLong),
+            Refused::Malformed(Malformed::HeadTooLarge),
             Refused::HostMalformed,
             Refused::HostDisagrees,
             Refused::HostForbidden,
@@ -372,6 +424,7 @@ mod tests {
             Refused::EventId,
             Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
             Refused::AdminToken,
+            Refused::Rate(Over { key: "limits.rate_per_address", wait: Duration::from_millis(1) }),
             Refused::PrincipalSessions,
             Refused::Sessions,
             Refused::PoolFull,

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::budget::Budget;
+use crate::caller::Peer;
 use crate::config;
 use crate::http::forwarded::Proxies;
 use crate::http::guard::Guard;
+use crate::http::quota::{Over, Quotas};
 use crate::http::read::Bounds;
 use crate::server::Server;
 use crate::telemetry::label::Route;
@@ -46,14 +48,15 @@ pub(super) struct Rules {
     pub(super) proxies: Proxies,
     pub(super) cap: Option<usize>,
     pub(super) bounds: Bounds,
+    pub(super) quotas: Quotas,
     pub(super) streams: config::Streams,
     endpoints: HashMap<String, Endpoint>,
     servers: Vec<Arc<Server>>,
 }
 
 impl Rules {
-    /// Lays out every route.
-    pub(super) fn new(parts: &RulesParts<'_>, budget: Arc<Budget>) -> Arc<Rules> {
+    /// Lays out every route. Rates go on from those of `before`.
+    pub(super) fn new(parts: &RulesParts<'_>, budget: Arc<Budget>, before: Option<&Rules>) -> Arc<Rules> {
         let RulesParts { listen, limits, streams, servers, leaving, cap } = parts;
         let mut rules = Rules {
             guard: Guard::new(listen, limits.header_fields),
@@ -62,6 +65,7 @@ impl Rules {
             listen: (*listen).clone(),
             cap: *cap,
             bounds: Bounds { bytes: limits.body_bytes, idle: limits.body_idle, budget },
+            quotas: Quotas::new(limits, before.map(|before| &before.quotas)),
             streams: (*streams).clone(),
             endpoints: HashMap::new(),
             servers: servers.to_vec(),
@@ -98,6 +102,19 @@ impl Rules {
     /// The server of this name.
     pub(super) fn server(&self, name: &str) -> Option<&Arc<Server>> {
         self.servers.iter().find(|server| &**server.name() == name)
+    }
+
+    /// Counts a request of this client. Our own proxies are not clients: what they say counts for whom they name.
+    pub(super) fn count_address(&self, client: Peer) -> Result<(), Over> {
+        let is_exempt = !self.quotas.has_address() || self.proxies.is_ours(client);
+        if is_exempt { Ok(()) } else { self.quotas.count_address(client) }
+    }
+
+    /// Counts a credential that was none.
+    pub(super) fn count_guess(&self, client: Peer) {
+        if !self.proxies.is_ours(client) {
+            self.quotas.count_guess(client);
+        }
     }
 
     /// A path without the public prefix.

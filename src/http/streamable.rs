@@ -29,6 +29,7 @@ use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
 use crate::http::own_variables::own_variables;
+use crate::http::quota::Over;
 use crate::http::read::{Read, read};
 use crate::http::refusal::{Refused, retry_after};
 use crate::http::rules::Rules;
@@ -36,7 +37,7 @@ use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::server::{Opening, Server, Unopened};
-use crate::telemetry::label::{Outcome, Resume, SessionEnd};
+use crate::telemetry::label::{Outcome, Refusal as Reason, Resume, SessionEnd};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -60,17 +61,20 @@ pub(super) struct Streamable<'a> {
     pub(super) arrived: Instant,
     /// Filled in with what is refused, for the audit log.
     pub(super) asked: &'a OnceLock<Asked>,
+    /// The rate that is used up, if one is.
+    pub(super) over: Option<Over>,
 }
 
 impl Streamable<'_> {
     /// Takes what a client sends. Nothing of head and body is kept while the child is waited for.
-    pub(super) async fn post(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn post(mut self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         check_json_body(request.headers()).map_err(bare)?;
         let form = form_of(request.headers()).map_err(bare)?;
         let (Parts { headers, .. }, body) = request.into_parts();
         let leave = || self.session(&headers).ok()?.leave_to_answer();
         let body = read(body, &self.rules.bounds, leave).await.map_err(bare)?;
+        self.count_body(&body);
         match Message::parse(body.bytes.clone(), Author::Client) {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
@@ -106,6 +110,12 @@ impl Streamable<'_> {
     pub(super) fn note(&self, message: &Message) {
         // A request has one message that can be refused as a whole.
         let _first = self.asked.set(Asked::of(message));
+    }
+
+    /// Counts a body, unless a rate is used up anyway.
+    pub(super) fn count_body(&mut self, body: &Read) {
+        let (quotas, caller) = (&self.rules.quotas, &self.caller.principal);
+        self.over = self.over.or_else(|| quotas.count_body(caller, body.bytes.len()).err());
     }
 
     async fn initialize(&self, headers: HeaderMap, message: Posted, form: Form) -> Result<Response<Body>, Refused> {
@@ -147,6 +157,9 @@ impl Streamable<'_> {
         }
         if self.server.accounts().log.audit().refuses() {
             return Err(Refused::NotAudited);
+        }
+        if let Some(over) = self.over {
+            return Err(Refused::Rate(over));
         }
         let mut server = Arc::clone(self.server);
         loop {
@@ -217,6 +230,8 @@ impl Streamable<'_> {
         let account = |permit| Account::new(message, self.peer, self.arrived, permit);
         let refused = if message.has_bad_token() {
             Cause::BadToken
+        } else if let Some(over) = self.over {
+            Cause::Rate(over.wait)
         } else if self.server.is_draining() {
             Cause::Draining { sent: false }
         } else if self.server.accounts().log.audit().refuses() {
@@ -262,9 +277,16 @@ impl Streamable<'_> {
     /// Takes a notification or an answer of the client's. Whether it could be queued changes
     /// nothing for the client.
     pub(super) fn accept(&self, session: &Session, message: &Message) -> Response<Body> {
-        let passed =
-            if message.kind() == Kind::Notification { session.tell(message) } else { session.respond(message) };
-        let outcome = if passed.is_ok() { Outcome::Ok } else { Outcome::Refused };
+        let is_passed = match message.kind() {
+            // Only what makes the child do less is always welcome.
+            Kind::Notification if self.over.is_some() && !message.calls("notifications/cancelled") => {
+                self.server.metrics().refused(Reason::Rate);
+                false
+            }
+            Kind::Notification => session.tell(message).is_ok(),
+            _ => session.respond(message).is_ok(),
+        };
+        let outcome = if is_passed { Outcome::Ok } else { Outcome::Refused };
         self.server.accounts().accepted(message, session, self.peer, self.arrived.elapsed(), outcome);
         accepted_response()
     }
@@ -314,6 +336,9 @@ impl Streamable<'_> {
             return Err(Refused::NotAcceptable);
         }
         let session = self.session(request.headers())?;
+        if let Some(over) = self.over {
+            return Err(Refused::Rate(over));
+        }
         let resumable = session.revision().is_some_and(Revision::primes_streams);
         let reader = match single(request.headers(), &LAST_EVENT_ID, "There must be one Last-Event-ID header")? {
             None => session.listen(),

@@ -8,9 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -20,11 +19,14 @@ use crate::caller::Peer;
 use crate::config::{Limits, Network};
 use crate::telemetry::label::Accepted;
 
-use super::cap::{Caps, Place};
+use super::cap::Caps;
 use super::clock::Clock;
-use super::connection::{self, Connection, Reported};
+use super::connection::{self, Asked, Connection, Reported};
+use super::front::Front;
+use super::introduction::introduce;
 use super::listen::{ListenSocket, Listener};
 use super::observe::Observer;
+use super::refusal_log::RefusalLog;
 use super::secured;
 use super::tls::Tls;
 use super::wire::Stream;
@@ -47,13 +49,13 @@ pub struct Terms {
     pub limits: Limits,
     /// The networks that the per-address cap does not count.
     pub trusted: Vec<Network>,
+    /// Whether those are the only ones that connect, and say for whom.
+    pub proxy_protocol: bool,
 }
 
 /// First and longest pause after `accept` ran out of something.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Refusals of one kind are logged at most this often.
-const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Serves `listener` until `phase` is [`Phase::Draining`] and every connection has ended, or until
 /// it is [`Phase::Closed`]. Dropping the future drops every connection.
@@ -68,18 +70,20 @@ pub async fn serve<S, F, B>(
     service: Arc<S>,
     observer: Arc<dyn Observer>,
 ) where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let Terms { limits, trusted } = terms.borrow_and_update().clone();
+    let Terms { limits, trusted, proxy_protocol } = terms.borrow_and_update().clone();
     let door = Door {
         name: listener.name,
         tls: listener.tls.clone(),
         caps: Caps::new(&limits, trusted),
         builder: connection::builder(&limits),
         limits,
+        proxy_protocol,
+        log: Arc::default(),
         terms,
         phase,
         service,
@@ -93,6 +97,8 @@ struct Door<S> {
     name: &'static str,
     tls: Option<Arc<Tls>>,
     limits: Limits,
+    proxy_protocol: bool,
+    log: Arc<RefusalLog>,
     terms: watch::Receiver<Terms>,
     caps: Arc<Caps>,
     builder: http1::Builder,
@@ -103,7 +109,7 @@ struct Door<S> {
 
 impl<S, F, B> Door<S>
 where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -112,7 +118,6 @@ where
         let mut connections = JoinSet::new();
         let mut sockets = Sockets { listener, next: 0 };
         let mut pause = Pause::default();
-        let mut log = RefusalLog::default();
         let mut phase = self.phase.clone();
         while *phase.borrow_and_update() == Phase::Serving {
             tokio::select! {
@@ -123,7 +128,7 @@ where
                 accepted = sockets.accept_after(pause.until) => match accepted {
                     Ok(taken) => {
                         pause = Pause::default();
-                        self.admit(taken, &mut connections, &mut log);
+                        self.admit(taken, &mut connections);
                     }
                     Err(error) => self.accept_failed(&error, &mut pause),
                 },
@@ -142,45 +147,61 @@ where
     }
 
     fn take_terms(&mut self) {
-        let Terms { limits, trusted } = self.terms.borrow_and_update().clone();
+        let Terms { limits, trusted, proxy_protocol } = self.terms.borrow_and_update().clone();
         self.caps.set(&limits, trusted);
         self.builder = connection::builder(&limits);
         self.limits = limits;
+        self.proxy_protocol = proxy_protocol;
     }
 
-    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>, log: &mut RefusalLog) {
-        let address = match taken.peer {
+    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>) {
+        let Taken { stream, peer, local_bind } = taken;
+        let address = match peer {
             Peer::Ip(address) => Some(address),
             Peer::Local => None,
         };
-        let place = match self.caps.enter(address) {
+        let may_enter = !self.proxy_protocol || address.is_none_or(|address| self.caps.is_exempt(address));
+        let place = match if may_enter { self.caps.enter(address) } else { Err(Accepted::Untrusted) } {
             Ok(place) => place,
             Err(why) => {
                 self.observer.refused(self.name, why);
-                log.refused(self.name, why, taken.peer);
+                self.log.refused(self.name, why, peer);
                 return;
             }
         };
-        self.observer.accepted(self.name);
-        let trusted_proxy = address.is_some_and(|address| self.caps.is_exempt(address));
-        let connection = Arc::new(Connection::new(self.name, taken.peer, trusted_proxy, taken.local_bind));
-        let reported = Reported { connection: Arc::clone(&connection), observer: Arc::clone(&self.observer) };
-        // Given back in this order: the socket, the report, the place below the caps.
-        let owned = (place, reported);
-        let (phase, service) = (self.phase.clone(), Arc::clone(&self.service));
-        match (taken.stream, &self.tls) {
-            (Stream::Tcp(tcp), Some(tls)) => {
-                let (config, limits, http1) = (tls.current(), self.limits.clone(), self.builder.clone());
-                let terms = secured::Terms { config, limits, http1, phase, service };
-                connections.spawn(own(owned, secured::serve(tcp, connection, terms)));
+        let reported = Reported::new(self.name, Arc::clone(&self.observer));
+        let (name, limits, caps, phase) = (self.name, self.limits.clone(), Arc::clone(&self.caps), self.phase.clone());
+        let introduction = self.proxy_protocol.then(|| Arc::clone(&self.log));
+        let tls = self.tls.as_ref().map(|tls| tls.current());
+        let http1 = (self.builder.clone(), Front::new(&self.limits));
+        let service = Arc::clone(&self.service);
+        connections.spawn(async move {
+            // Given back in this order: the socket, the report, the place below the caps.
+            let (mut place, mut reported, mut stream) = (place, reported, stream);
+            let peer = match introduction {
+                None => peer,
+                Some(log) => match introduce(&mut stream, &mut place, &caps, limits.header_timeout).await {
+                    Ok(client) => client.map_or(peer, Peer::Ip),
+                    Err((why, end)) => {
+                        reported.end = end;
+                        log.unintroduced(name, why, peer);
+                        return;
+                    }
+                },
+            };
+            let connection = Arc::new(Connection::new(name, peer, local_bind));
+            reported.connection = Some(Arc::clone(&connection));
+            match (stream, tls) {
+                (Stream::Tcp(tcp), Some(config)) => {
+                    let terms = secured::Terms { config, limits, http1, phase, service };
+                    secured::serve(tcp, connection, terms).await;
+                }
+                (stream, _) => {
+                    let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
+                    connection::serve(stream, connection, Arc::default(), http1, clock, phase, service).await;
+                }
             }
-            (stream, _) => {
-                let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
-                let (signals, builder) = (Arc::default(), self.builder.clone());
-                let served = connection::serve(stream, connection, signals, builder, clock, phase, service);
-                connections.spawn(own(owned, served));
-            }
-        }
+        });
     }
 
     fn accept_failed(&self, error: &io::Error, pause: &mut Pause) {
@@ -201,12 +222,6 @@ where
             );
         }
     }
-}
-
-/// Runs a connection, and gives back what it holds when it is over.
-async fn own(owned: (Place, Reported), served: impl Future<Output = ()>) {
-    let (_place, _reported) = owned;
-    served.await;
 }
 
 /// An accepted socket and where it came from.
@@ -278,38 +293,6 @@ impl Pause {
         let length = self.length.map_or(PAUSE, |length| (length * 2).min(PAUSE_MAX));
         self.length = Some(length);
         self.until = Some(Instant::now() + length);
-    }
-}
-
-/// Keeps a flood of refused connections from becoming a flood of lines.
-#[derive(Default)]
-struct RefusalLog {
-    silent_until: Option<Instant>,
-    unlogged: u64,
-}
-
-impl RefusalLog {
-    fn refused(&mut self, listener: &'static str, why: Accepted, peer: Peer) {
-        let now = Instant::now();
-        if self.silent_until.is_some_and(|until| now < until) {
-            self.unlogged += 1;
-            return;
-        }
-        let key = match why {
-            Accepted::AddressLimit => "limits.connections_per_address, or listen.trusted_proxies for a proxy",
-            _ => "limits.connections",
-        };
-        tracing::warn!(
-            event = "refused",
-            listener,
-            reason = why.as_str(),
-            client_addr = %peer,
-            key,
-            unlogged = self.unlogged,
-            "connection closed at once"
-        );
-        self.unlogged = 0;
-        self.silent_until = Some(now + LOG_EVERY);
     }
 }
 

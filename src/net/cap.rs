@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use crate::caller::counted_as;
 use crate::config::{Limits, Network};
 use crate::telemetry::label::Accepted;
 
@@ -51,6 +52,17 @@ impl Caps {
         self.bounds().is_exempt(address)
     }
 
+    /// Counts a place for the client that a proxy speaks for.
+    pub(super) fn count_for(&self, place: &mut Place, client: IpAddr) -> Result<(), Accepted> {
+        let bounds = self.bounds();
+        if !bounds.is_exempt(client) {
+            let client = counted_as(client);
+            self.open().enter(client, bounds.per_address)?;
+            place.address = Some(client);
+        }
+        Ok(())
+    }
+
     /// Takes a place for a connection from `address`; `None` is a local socket, which only the
     /// total bounds.
     pub(super) fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Accepted> {
@@ -61,11 +73,7 @@ impl Caps {
             return Err(Accepted::Limit);
         }
         if let Some(address) = address {
-            let count = open.by_address.get(&address).copied().unwrap_or(0);
-            if bounds.per_address.is_some_and(|cap| count >= cap) {
-                return Err(Accepted::AddressLimit);
-            }
-            open.by_address.insert(address, count + 1);
+            open.enter(address, bounds.per_address)?;
         }
         open.total += 1;
         Ok(Place { caps: Arc::clone(self), address })
@@ -87,6 +95,17 @@ impl Bounds {
     }
 }
 
+impl Open {
+    fn enter(&mut self, address: IpAddr, most: Option<usize>) -> Result<(), Accepted> {
+        let count = self.by_address.get(&address).copied().unwrap_or(0);
+        if most.is_some_and(|most| count >= most) {
+            return Err(Accepted::AddressLimit);
+        }
+        self.by_address.insert(address, count + 1);
+        Ok(())
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.caps.open();
@@ -98,17 +117,6 @@ impl Drop for Place {
                 open.by_address.remove(&address);
             }
         }
-    }
-}
-
-/// The address a connection counts for. One holder of a public IPv6 network has all 2^64 addresses
-/// of a /64, so those count as one; private ranges, where a /64 is a rack of pods, do not.
-fn counted_as(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) if v6.segments()[0] & 0xe000 == 0x2000 => {
-            IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
-        }
-        other => other,
     }
 }
 
@@ -183,6 +191,20 @@ mod tests {
         let caps = caps(3, 1, &["10.0.0.0/8"]);
         let _places: Vec<_> = (0..3).map(|_| caps.enter(Some(ip("10.9.8.7"))).ok()).collect();
         assert_eq!(caps.enter(Some(ip("10.9.8.7"))).err(), Some(Accepted::Limit));
+    }
+
+    #[test]
+    fn a_client_behind_a_proxy_counts_by_its_own_address() {
+        let caps = caps(9, 1, &["10.0.0.0/8"]);
+        let enter = |client: &str| {
+            let mut place = caps.enter(Some(ip("10.9.8.7"))).expect("a proxy is exempt");
+            caps.count_for(&mut place, ip(client)).map(|()| place)
+        };
+        let first = enter("192.0.2.1").ok();
+        assert_eq!(enter("192.0.2.1").err(), Some(Accepted::AddressLimit));
+        let _proxies: Vec<_> = (0..2).map(|_| enter("10.0.0.1").expect("it is exempt")).collect();
+        drop(first);
+        assert!(enter("192.0.2.1").is_ok());
     }
 
     #[test]

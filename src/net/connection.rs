@@ -17,19 +17,27 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 
-use crate::caller::{ClientCertificate, Fate, Peer};
+use crate::caller::{ClientCertificate, Fate, Malformed, Peer};
 use crate::config::Limits;
 
 use super::accept::Phase;
 use super::clock::{Clock, Signals, Stage};
 use super::drive::{Protocol, drive};
+use super::front::Front;
 use super::observe::{End, Observer};
+use super::strict::{Strict, refused};
 use super::wire::{Stream, Wire};
 
 /// Fields hyper parses without an allocation; a lower limit is the guard's to enforce.
 const FIELDS_ON_STACK: usize = 100;
 /// Read and write buffer of a connection where heads are not allowed to be larger.
 const BUFFER: usize = 128 * 1024;
+
+/// What a service is asked: a request, or to refuse what was none.
+pub type Asked = Result<Request<Incoming>, Malformed>;
+
+/// How hyper reads a connection of HTTP/1, and what stands before it.
+pub(super) type Http1 = (http1::Builder, Front);
 
 /// What is known of a connection, the same for all its requests.
 #[derive(Debug)]
@@ -38,10 +46,10 @@ pub struct Connection {
     pub listener: &'static str,
     /// The other side; an IPv4-mapped address is given as IPv4.
     pub peer: Peer,
-    /// Whether `peer` is in `listen.trusted_proxies`, so that its forwarded headers count.
-    pub trusted_proxy: bool,
     /// Whether the socket it came in by is bound so that only this machine can reach it.
     pub local_bind: bool,
+    /// Why it ends: what came next was no request.
+    pub(super) malformed: OnceLock<Malformed>,
     end: OnceLock<End>,
     certificate: OnceLock<Arc<ClientCertificate>>,
     /// The connection this is one stream of, where a connection has several.
@@ -53,12 +61,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(listener: &'static str, peer: Peer, trusted_proxy: bool, local_bind: bool) -> Connection {
+    pub(super) fn new(listener: &'static str, peer: Peer, local_bind: bool) -> Connection {
         Connection {
             listener,
             peer,
-            trusted_proxy,
             local_bind,
+            malformed: OnceLock::new(),
             end: OnceLock::new(),
             certificate: OnceLock::new(),
             carrier: None,
@@ -69,7 +77,7 @@ impl Connection {
 
     /// One stream of a connection: it can be cut alone, and ends with the connection.
     pub(super) fn stream_of(carrier: &Arc<Connection>) -> Connection {
-        let own = Connection::new(carrier.listener, carrier.peer, carrier.trusted_proxy, carrier.local_bind);
+        let own = Connection::new(carrier.listener, carrier.peer, carrier.local_bind);
         Connection { carrier: Some(Arc::clone(carrier)), certificate: carrier.certificate.clone(), ..own }
     }
 
@@ -140,14 +148,26 @@ impl Fate for Connection {
 
 /// Reports the end of a connection however its task ends.
 pub(super) struct Reported {
-    pub(super) connection: Arc<Connection>,
+    pub(super) listener: &'static str,
     pub(super) observer: Arc<dyn Observer>,
+    /// Once it is known whose it is.
+    pub(super) connection: Option<Arc<Connection>>,
+    /// Before that.
+    pub(super) end: End,
+}
+
+impl Reported {
+    /// From now on.
+    pub(super) fn new(listener: &'static str, observer: Arc<dyn Observer>) -> Reported {
+        observer.accepted(listener);
+        Reported { listener, observer, connection: None, end: End::Aborted }
+    }
 }
 
 impl Drop for Reported {
     fn drop(&mut self) {
-        let end = *self.connection.end.get_or_init(|| End::Aborted);
-        self.observer.closed(self.connection.listener, end);
+        let end = self.connection.as_ref().map_or(self.end, |known| *known.end.get_or_init(|| End::Aborted));
+        self.observer.closed(self.listener, end);
     }
 }
 
@@ -170,29 +190,35 @@ pub(super) async fn serve<S, F, B>(
     stream: Stream,
     connection: Arc<Connection>,
     signals: Arc<Signals>,
-    builder: http1::Builder,
+    (builder, front): Http1,
     clock: Clock,
     phase: watch::Receiver<Phase>,
     service: Arc<S>,
 ) where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let wire = TokioIo::new(Wire::new(stream, Arc::clone(&signals)));
+    let wire = Wire::new(stream, Arc::clone(&signals));
+    let wire = TokioIo::new(Strict::new(wire, front, Arc::clone(&signals), Arc::clone(&connection)));
     let answer = service_fn(|request| {
         let stage = InRequest::enter(&signals);
-        let answer = service(request, Arc::clone(&connection));
+        let asked = refused(&request, &connection).map_or(Ok(request), Err);
+        let answer = service(asked, Arc::clone(&connection));
         async move { Ok::<_, Infallible>(answer.await.map(|body| Watched { body, _stage: stage })) }
     });
     let http = pin!(builder.serve_connection(wire, answer));
     let end = drive(http, &signals, clock, phase, &connection).await;
+    let end = match (end, connection.malformed.get()) {
+        (End::Closed, Some(malformed)) => End::of(*malformed),
+        (end, _) => end,
+    };
     // Before hyper and the answers inside it go away; a cut from outside has set it already.
     let _ = connection.end.set(end);
 }
 
-impl<S, B> Protocol for http1::Connection<TokioIo<Wire>, S>
+impl<S, B> Protocol for http1::Connection<TokioIo<Strict<Wire>>, S>
 where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,

@@ -37,7 +37,7 @@ use crate::config::Limits;
 
 use super::accept::{Phase, report};
 use super::clock::{Clock, Signals, Stage};
-use super::connection::Connection;
+use super::connection::{Asked, Connection};
 use super::drive::{Protocol, drive, poll_timer};
 use super::frames::{Credit, Frames};
 use super::observe::End;
@@ -66,7 +66,7 @@ pub(super) async fn serve<S, F, B>(
     phase: watch::Receiver<Phase>,
     service: Arc<S>,
 ) where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -83,7 +83,7 @@ pub(super) async fn serve<S, F, B>(
         let own = Arc::new(StreamLife::new(Connection::stream_of(&begun.connection)));
         *locked(&next) = Some(Arc::clone(&own));
         let open = Open::begin(&begun);
-        let answer = service(request, Arc::clone(&own.connection));
+        let answer = service(Ok(request), Arc::clone(&own.connection));
         async move {
             let answer = answer.await;
             Ok::<_, Infallible>(answer.map(|body| Pieces { body, rest: Bytes::new(), life: own, open }))

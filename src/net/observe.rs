@@ -1,5 +1,6 @@
 //! What a listener tells the outside about its connections.
 
+use crate::caller::Malformed;
 use crate::telemetry::label::Accepted;
 
 /// How a connection ended.
@@ -9,9 +10,9 @@ pub enum End {
     Closed,
     /// The peer vanished or the socket failed in the middle of a message.
     Broken,
-    /// The peer sent something that is no HTTP/1 head; it was answered 400 and closed.
+    /// The peer sent something that is no HTTP/1 head; it was refused and the connection closed.
     BadHead,
-    /// The head was larger than allowed; it was answered 431 or 414 and closed.
+    /// The head was larger than allowed; it was refused and the connection closed.
     HeadTooLarge,
     /// A head did not end within `limits.header_timeout`.
     HeadTimeout,
@@ -30,6 +31,14 @@ pub enum End {
 }
 
 impl End {
+    /// The end of a connection whose peer sent what is no request.
+    pub(super) fn of(malformed: Malformed) -> End {
+        match malformed {
+            Malformed::TargetTooLong | Malformed::HeadTooLarge | Malformed::TooManyFields => End::HeadTooLarge,
+            _ => End::BadHead,
+        }
+    }
+
     /// The configuration key that would have kept the connection open, if there is one.
     #[must_use]
     pub fn key(self) -> Option<&'static str> {

@@ -5,10 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body::Body;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -17,7 +15,7 @@ use crate::config::Limits;
 
 use super::accept::Phase;
 use super::clock::{Clock, Signals};
-use super::connection::{self, Connection};
+use super::connection::{self, Asked, Connection, Http1};
 use super::multiplex;
 use super::tls::shake_hands;
 
@@ -25,7 +23,7 @@ use super::tls::shake_hands;
 pub(super) struct Terms<S> {
     pub(super) config: Arc<ServerConfig>,
     pub(super) limits: Limits,
-    pub(super) http1: http1::Builder,
+    pub(super) http1: Http1,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) service: Arc<S>,
 }
@@ -33,7 +31,7 @@ pub(super) struct Terms<S> {
 /// Serves one connection to its end.
 pub(super) async fn serve<S, F, B>(tcp: TcpStream, connection: Arc<Connection>, terms: Terms<S>)
 where
-    S: Fn(Request<Incoming>, Arc<Connection>) -> F + Send + Sync + 'static,
+    S: Fn(Asked, Arc<Connection>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,

@@ -67,7 +67,7 @@ impl Wire {
         // A peer that sends faster than we read must not keep this worker.
         for _ in 0..16 {
             let mut buffer = ReadBuf::uninit(&mut scratch);
-            match self.stream.poll_read(cx, &mut buffer) {
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
                 _ if self.signals.stage() == Stage::Over => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                     if self.signals.stage() != Stage::Lingering {
@@ -83,9 +83,9 @@ impl Wire {
     }
 }
 
-impl Stream {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self {
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => match Pin::new(stream).poll_read(cx, buffer) {
@@ -100,7 +100,7 @@ impl Stream {
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let outcome = self.stream.poll_read(cx, buffer);
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
             self.note_read(&buffer.filled()[before..])?;
         }

@@ -49,7 +49,7 @@ labels! {
 }
 labels! {
     /// Why something was refused.
-    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining", Audit = "audit" }
+    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Rate = "rate", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining", Audit = "audit" }
 }
 labels! {
     /// Why a session ended.
@@ -131,7 +131,10 @@ labels! {
 }
 labels! {
     /// What became of a connection.
-    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit", Handshake = "handshake", Flood = "flood" }
+    Accepted {
+        Ok = "ok", Limit = "limit", AddressLimit = "address_limit", Untrusted = "untrusted", Handshake = "handshake",
+        Flood = "flood",
+    }
 }
 labels! {
     /// How a message a client posted was answered.

@@ -107,10 +107,10 @@ async fn over_the_cap_a_connection_is_closed_at_once() {
 #[tokio::test]
 async fn bad_heads_are_answered_and_named() {
     let running = start(&Limits { header_bytes: 8192, ..limits() });
-    for (index, (head, status, end)) in [
-        ("GARBAGE\r\n\r\n".to_owned(), "400", End::BadHead),
-        (format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(9000)), "431", End::HeadTooLarge),
-        (format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)), "431", End::HeadTooLarge),
+    for (index, (head, fault, end)) in [
+        ("GARBAGE\r\n\r\n".to_owned(), "RequestLine", End::BadHead),
+        (format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(9000)), "HeadTooLarge", End::HeadTooLarge),
+        (format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)), "TargetTooLong", End::HeadTooLarge),
     ]
     .into_iter()
     .enumerate()
@@ -118,7 +118,8 @@ async fn bad_heads_are_answered_and_named() {
         let mut client = running.connect().await;
         client.write_all(head.as_bytes()).await.expect("fresh");
         let answer = read_to_end(&mut client).await;
-        assert!(answer.starts_with(format!("HTTP/1.1 {status}").as_bytes()), "{answer:?}");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(fault), "{answer}");
         assert_eq!(running.record.end(index + 1).await, end);
     }
 }

@@ -12,16 +12,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Bound, End, Observer, Phase, Terms, bind, serve};
+use super::{Asked, Bound, End, Observer, Phase, Terms, bind, serve};
 use crate::config::{Address, Limits};
 use crate::telemetry::label::Accepted;
 
@@ -34,6 +33,9 @@ pub(super) fn limits() -> Limits {
         connections_per_address: None,
         requests_in_flight: None,
         requests_in_flight_per_principal: None,
+        rate_per_address: None,
+        rate_per_principal: None,
+        rate_bytes_per_principal: None,
         header_bytes: 32 * 1024,
         header_fields: 64,
         header_timeout: long,
@@ -118,7 +120,16 @@ impl Drop for OnDrop {
     }
 }
 
-async fn answer(request: Request<Incoming>, script: Arc<Script>) -> Response<Counted> {
+async fn answer(asked: Asked, script: Arc<Script>) -> Response<Counted> {
+    let request = match asked {
+        Ok(request) => request,
+        Err(malformed) => {
+            let mut response = Response::new(Counted(Some(Bytes::from(format!("{malformed:?}"))), script));
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response.headers_mut().insert("connection", HeaderValue::from_static("close"));
+            return response;
+        }
+    };
     let chunk = match request.uri().path() {
         "/panic" => panic!("asked to"),
         "/wait" => {
@@ -158,7 +169,7 @@ fn start(limits: &Limits) -> Running {
     let (record, script) = (Arc::new(Record::default()), Arc::new(Script::default()));
     let told = Arc::clone(&script);
     let service = Arc::new(move |request, _| answer(request, Arc::clone(&told)));
-    let (_, terms) = watch::channel(Terms { limits: limits.clone(), trusted: Vec::new() });
+    let (_, terms) = watch::channel(Terms { limits: limits.clone(), trusted: Vec::new(), proxy_protocol: false });
     let observer = Arc::clone(&record) as Arc<dyn Observer>;
     let served = tokio::spawn(async move {
         serve(listener, terms, receiver, service, observer).await;
