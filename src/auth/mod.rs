@@ -1,6 +1,7 @@
 //! Who calls: checks what a request shows against the methods of the server it asks for.
 
 mod api_key;
+mod challenge;
 mod new_key;
 mod run_key;
 mod scopes;

@@ -16,6 +16,7 @@ mod convert;
 mod document;
 mod doors;
 mod env_file;
+mod glob;
 mod interpolate;
 mod keys;
 mod keys_file;
@@ -30,6 +31,7 @@ mod report;
 mod routes;
 mod run;
 mod sandbox;
+mod scope_rules;
 mod secret;
 mod section;
 mod server;
@@ -37,6 +39,7 @@ mod suggest;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod unit;
 mod url;
 
@@ -50,6 +53,7 @@ use interpolate::Sources;
 use report::Report;
 use section::Section;
 
+pub use glob::Glob;
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
@@ -61,6 +65,8 @@ pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};
 pub use routes::check_server_name;
 pub use run::{RUN_KEY, RunOptions};
+pub use scope_rules::ScopeRules;
+pub use tools::Tools;
 
 /// Names other programs give the table of servers.
 const ALIASES: &[(&str, &str)] =
