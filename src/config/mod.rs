@@ -17,6 +17,7 @@ mod document;
 mod doors;
 mod env_file;
 mod interpolate;
+mod issuer;
 mod keys;
 mod keys_file;
 mod limits;
@@ -50,6 +51,7 @@ use interpolate::Sources;
 use report::Report;
 use section::Section;
 
+pub use issuer::{Algorithm, Introspection, Issuer, Provider, Tokens};
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
