@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use crate::auth::Keys;
+use crate::auth::{Issuers, Keys};
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
 use crate::config::Config;
@@ -130,6 +130,7 @@ impl Gateway {
         let keys = Arc::new(Keys::new(&config.auth));
         let parts = DoorParts {
             keys: Arc::clone(&keys),
+            issuers: Issuers::new(&config.auth),
             budget: Arc::clone(&budget),
             readiness: Arc::clone(servers.readiness()),
             metrics: Arc::clone(&metrics),

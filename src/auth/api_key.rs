@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::new_key::{digest, is_api_key};
+use super::rejection::Rejection;
 use super::scopes::Scopes;
 use crate::caller::Principal;
 use crate::config::{Auth, Key};
-use crate::telemetry::label::AuthResult;
 
 /// A caller that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,54 +32,6 @@ impl Admitted {
     /// A caller of whom nothing but who it is counts.
     pub(super) fn bare(principal: Principal) -> Admitted {
         Admitted { principal, sessions: None, until: None, scopes: Scopes::default(), claims: None }
-    }
-}
-
-/// Why a caller was not let in. What it is told must not tell keys apart: everything but
-/// [`Rejection::Repeated`] is a 401 with the same challenge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// No `Authorization`, or one of another scheme.
-    Missing,
-    /// No key of this gateway, or one that is malformed.
-    Invalid,
-    /// A key whose last day is over.
-    Expired,
-    /// A key that opens other servers.
-    OtherServer,
-    /// Several `Authorization` fields, of which any could be meant: a 400.
-    Repeated,
-}
-
-impl Rejection {
-    /// How it counts in metrics and logs.
-    #[must_use]
-    pub fn label(self) -> AuthResult {
-        match self {
-            Rejection::Missing => AuthResult::Missing,
-            Rejection::Invalid | Rejection::Repeated => AuthResult::Invalid,
-            Rejection::Expired => AuthResult::Expired,
-            Rejection::OtherServer => AuthResult::Forbidden,
-        }
-    }
-
-    /// Whether the request is malformed (400) rather than unauthenticated (401).
-    #[must_use]
-    pub fn is_malformed(self) -> bool {
-        self == Rejection::Repeated
-    }
-}
-
-impl fmt::Display for Rejection {
-    /// For the log; the client is not told which it was.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rejection::Missing => "no API key was shown",
-            Rejection::Invalid => "the API key is unknown",
-            Rejection::Expired => "the API key has expired",
-            Rejection::OtherServer => "the API key does not open this server",
-            Rejection::Repeated => "there are several Authorization fields",
-        })
     }
 }
 
@@ -158,19 +110,8 @@ impl Keys {
     /// Finds the key a request shows and checks that it opens `server` at `now_unix`, in seconds since the Unix epoch.
     ///
     /// # Errors
-    /// No key is shown, several could be meant, or the one shown does not open this server now.
-    pub fn verify<'a>(
-        &self,
-        authorization: impl IntoIterator<Item = &'a [u8]>,
-        server: &str,
-        now_unix: u64,
-    ) -> Result<Admitted, Rejection> {
-        let mut values = authorization.into_iter();
-        let value = values.next().ok_or(Rejection::Missing)?;
-        if values.next().is_some() {
-            return Err(Rejection::Repeated);
-        }
-        let shown = bearer(value).ok_or(Rejection::Missing)?;
+    /// It is no key, or does not open this server now.
+    pub fn verify(&self, shown: &[u8], server: &str, now_unix: u64) -> Result<Admitted, Rejection> {
         if !is_api_key(shown) {
             return Err(Rejection::Invalid);
         }
@@ -226,13 +167,6 @@ fn find<'a>(entries: &'a [Entry], digest: &[u8; 32]) -> Option<&'a Entry> {
     entries.get(found as usize)
 }
 
-/// The token of a `Bearer` credential; the scheme's case does not count (RFC 9110, 11.1).
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.split_at_checked("Bearer".len())?;
-    let token = rest.strip_prefix(b" ")?.trim_ascii();
-    scheme.eq_ignore_ascii_case(b"Bearer").then_some(token)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -252,7 +186,8 @@ mod tests {
     }
 
     fn verify(keys: &Keys, value: &str) -> Result<Principal, Rejection> {
-        keys.verify([value.as_bytes()], "files", 1_000).map(|admitted| admitted.principal)
+        let shown = super::super::bearer::shown([value.as_bytes()])?;
+        keys.verify(shown, "files", 1_000).map(|admitted| admitted.principal)
     }
 
     #[test]
@@ -288,10 +223,7 @@ mod tests {
         ] {
             assert_eq!(verify(&keys, &value), Err(expected), "{value}");
         }
-        assert_eq!(keys.verify([], "files", 0), Err(Rejection::Missing));
-        let value = format!("Bearer {text}");
-        assert_eq!(keys.verify([value.as_bytes(), value.as_bytes()], "files", 0), Err(Rejection::Repeated));
-        assert_eq!(keys.verify([b"Bearer \xff".as_slice()], "files", 0), Err(Rejection::Invalid));
+        assert_eq!(keys.verify(b"\xff", "files", 0), Err(Rejection::Invalid));
     }
 
     #[test]
@@ -300,8 +232,7 @@ mod tests {
         let limited =
             Key { expires: Some(2_000), servers: Some(vec!["files".to_owned()]), sessions: Some(3), ..key(&new) };
         let keys = Keys::new(&auth(vec![("alice", limited)]));
-        let value = format!("Bearer {}", new.reveal());
-        let verify = |server: &str, now: u64| keys.verify([value.as_bytes()], server, now);
+        let verify = |server: &str, now: u64| keys.verify(new.reveal().as_bytes(), server, now);
         assert_eq!(verify("files", 1_999).map(|admitted| admitted.sessions), Ok(Some(3)));
         assert_eq!(verify("files", 2_000), Err(Rejection::Expired));
         assert_eq!(verify("mail", 1_999), Err(Rejection::OtherServer));

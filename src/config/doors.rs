@@ -32,6 +32,9 @@ impl Doors<'_> {
         for (name, said) in servers.iter_mut() {
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
                 self.judge(name, said, &methods);
+                if methods.contains(&Method::Oauth) {
+                    self.take_issuers(said);
+                }
                 said.server.auth.methods = methods;
             }
         }
@@ -47,6 +50,26 @@ impl Doors<'_> {
     /// Whether clients elsewhere are told to come.
     fn is_public(&self) -> bool {
         self.listen.public_url.as_ref().is_some_and(|url| !url.is_loopback())
+    }
+
+    /// Fills in what tokens must be issued for at a server, and by whom.
+    fn take_issuers(&self, said: &mut Said) {
+        let known = &self.auth.auth.issuers;
+        if let Some(named) = &said.issuers {
+            for (place, name) in named.iter().filter(|(_, name)| !known.contains_key(name)) {
+                let remedy = match suggest::nearest(name, known.keys().map(AsRef::as_ref)) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => format!("write [auth.issuers.{}]", name.escape_debug()),
+                };
+                let message = format!("there is no issuer `{}`", name.escape_debug());
+                self.report.problem(Some(place), message, remedy);
+            }
+        }
+        let named = said.issuers.as_ref().map(|named| named.iter().map(|(_, name)| Arc::clone(name)).collect());
+        said.server.auth.issuers = named.unwrap_or_else(|| known.keys().cloned().collect());
+        let url = self.listen.public_url.as_ref();
+        said.server.auth.resource =
+            url.map_or_else(|| Arc::from(""), |url| format!("{url}{}", said.server.path).into());
     }
 
     fn has_keys(&self) -> bool {
@@ -68,12 +91,15 @@ impl Doors<'_> {
             "`listen.public_url` is for other machines"
         } else if self.has_keys() {
             "keys are configured"
+        } else if self.auth.has_issuers {
+            "issuers are configured"
         } else {
             return Some(vec![Method::None]);
         };
         let place = self.auth.place.as_ref().or(self.listen_place.as_ref());
-        let mut remedy = "write [auth] methods = [\"api_key\"]; [\"none\"] lets everybody in".to_owned();
-        if !self.has_keys() {
+        let method = if self.auth.has_issuers { "oauth" } else { "api_key" };
+        let mut remedy = format!("write [auth] methods = [\"{method}\"]; [\"none\"] lets everybody in");
+        if !self.has_keys() && !self.auth.has_issuers {
             remedy.push_str("; ");
             remedy.push_str(KEY_REMEDY);
         }
@@ -87,11 +113,33 @@ impl Doors<'_> {
         if methods.contains(&Method::ApiKey) && !self.has_keys() {
             self.report.problem(place, "`methods` asks for an API key, but no key is configured", KEY_REMEDY);
         }
+        if methods.contains(&Method::Oauth) {
+            self.judge_oauth(place);
+        }
         if methods.contains(&Method::None) && said.server.legacy_sse && self.is_open() {
             let message = format!("the server `{name}` would serve HTTP+SSE of 2024-11-05 to everybody");
             let remedy =
                 "its session id stands in a URL: ask for an API key, listen on localhost, or switch `legacy_sse` off";
             self.report.problem(said.places.legacy_sse.as_ref(), message, remedy);
+        }
+    }
+
+    /// Refuses `oauth` where no token could ever count.
+    fn judge_oauth(&self, place: Option<&Place>) {
+        if !self.auth.has_issuers {
+            let remedy = "write [auth.issuers.NAME] with the `issuer` of your authorization server";
+            self.report.problem(place, "`methods` asks for access tokens, but no issuer is configured", remedy);
+        }
+        let remedy = "write what clients type, such as \"https://mcp.example.com\": tokens are issued for it";
+        match &self.listen.public_url {
+            None => {
+                self.report.problem(place, "`methods` asks for access tokens, but `listen.public_url` is empty", remedy)
+            }
+            Some(url) if url.scheme != "https" && !url.is_loopback() => {
+                let message = "`methods` asks for access tokens, but `listen.public_url` is plain HTTP";
+                self.report.problem(place, message, "write its https URL: a token on plain HTTP is anybody's");
+            }
+            Some(_) => {}
         }
     }
 

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::issuer::Issuer;
+
 /// One whole configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -113,6 +115,8 @@ impl fmt::Debug for Admin {
 pub enum Method {
     /// `Authorization: Bearer gangway_…`
     ApiKey,
+    /// `Authorization: Bearer` with an access token of one of [`Auth::issuers`].
+    Oauth,
     /// Nothing is asked.
     None,
 }
@@ -126,6 +130,8 @@ pub struct Auth {
     pub keys_file: Option<PathBuf>,
     /// Names of the keys that came from the keys file.
     pub filed: BTreeSet<Arc<str>>,
+    /// Every `[auth.issuers.NAME]`.
+    pub issuers: BTreeMap<Arc<str>, Arc<Issuer>>,
 }
 
 /// One API key.
@@ -327,10 +333,15 @@ impl fmt::Debug for Server {
 }
 
 /// Who may enter one server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerAuth {
     /// Accepted methods; never empty.
     pub methods: Vec<Method>,
+    /// Names of the issuers whose tokens count here, in order; empty where `methods` has no [`Method::Oauth`].
+    pub issuers: Vec<Arc<str>>,
+    /// What tokens must be issued for and clients are told to ask for (RFC 8707): the server's public URL, without a
+    /// slash at its end; empty where `methods` has no [`Method::Oauth`].
+    pub resource: Arc<str>,
 }
 
 /// `sandbox`: what a child may do and take.

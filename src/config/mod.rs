@@ -18,6 +18,7 @@ mod doors;
 mod env_file;
 mod glob;
 mod interpolate;
+mod issuer;
 mod keys;
 mod keys_file;
 mod limits;
@@ -54,6 +55,7 @@ use report::Report;
 use section::Section;
 
 pub use glob::Glob;
+pub use issuer::{Algorithm, Introspection, Issuer, Provider, Tokens};
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{

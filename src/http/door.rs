@@ -4,10 +4,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 
-use crate::auth::{Admitted as Caller, Keys, Rejection, admit};
+use crate::auth::{Admitted as Caller, Answer, Asked, Issuers, Keys, Verdict, admit};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
@@ -30,6 +30,8 @@ use crate::telemetry::{AccessLog, Metrics, RefusedLine};
 pub struct DoorParts {
     /// Every key.
     pub keys: Arc<Keys>,
+    /// Every issuer of access tokens.
+    pub issuers: Arc<Issuers>,
     /// The memory budget.
     pub budget: Arc<Budget>,
     /// Whether the gateway is ready.
@@ -47,6 +49,7 @@ pub struct Door {
     /// Cloned out once by each request; written when the configuration is read again.
     rules: RwLock<Arc<Rules>>,
     keys: Arc<Keys>,
+    issuers: Arc<Issuers>,
     budget: Arc<Budget>,
     pub(super) patience: Arc<Patience>,
     pub(super) capacity: Arc<Capacity>,
@@ -76,10 +79,11 @@ impl Door {
     #[must_use]
     pub fn new(parts: DoorParts, rules: &RulesParts<'_>) -> Arc<Door> {
         let limits = rules.limits;
-        let DoorParts { keys, budget, readiness, metrics, log, node } = parts;
+        let DoorParts { keys, issuers, budget, readiness, metrics, log, node } = parts;
         Arc::new(Door {
             rules: RwLock::new(Rules::new(rules, Arc::clone(&budget))),
             keys,
+            issuers,
             capacity: Capacity::new(
                 limits.requests_in_flight,
                 limits.requests_in_flight_per_principal,
@@ -180,7 +184,8 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let caller = self.authenticate(&endpoint.server, &request).map_err(|refused| (refused, None))?;
+        let headers = request.headers();
+        let caller = self.authenticate(&endpoint.server, headers).await.map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let Visit { rules, arrival, arrived, .. } = *visit;
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
@@ -209,19 +214,22 @@ impl Door {
         }
     }
 
-    fn authenticate(&self, server: &Server, request: &Request<Incoming>) -> Result<Caller, Refused> {
-        let policy = &server.config().auth;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let shown = request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
-        let verdict = admit(&self.keys, policy, shown, server.name(), now);
-        if policy.methods.contains(&config::Method::ApiKey) {
-            let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
-            self.metrics.auth_check("api_key", label);
+    async fn authenticate(&self, server: &Server, headers: &HeaderMap) -> Result<Caller, Refused> {
+        let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let asked = Asked { server: server.name(), policy: &server.config().auth, thumbprint: None, now_unix };
+        let shown = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+        let Verdict { method, outcome } = admit(&self.keys, &self.issuers, &asked, shown).await;
+        if let Some(method) = method {
+            let label = outcome.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
+            self.metrics.auth_check(method, label);
         }
-        verdict.map_err(|rejection| match rejection {
-            rejection if rejection.is_malformed() => Refused::BadHeader("There must be one Authorization header"),
-            Rejection::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
-            _ => Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
+        outcome.map_err(|rejection| match rejection.answer() {
+            Answer::Malformed(text) => Refused::BadHeader(text),
+            Answer::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
+            Answer::InvalidToken(_) => {
+                Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\""))
+            }
+            Answer::Unavailable => Refused::IssuerUnavailable,
         })
     }
 

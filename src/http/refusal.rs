@@ -64,6 +64,8 @@ pub enum Refused {
     EventId,
     /// Nothing, or nothing valid, was presented; the value of `WWW-Authenticate`.
     Unauthenticated(HeaderValue),
+    /// An access token that cannot be judged now.
+    IssuerUnavailable,
     /// The admin listener, off this machine, without `admin.token`.
     AdminToken,
     /// The caller has `sessions.max_per_principal` sessions.
@@ -116,6 +118,7 @@ impl Refused {
             | Refused::StartFailed
             | Refused::Memory
             | Refused::Overload
+            | Refused::IssuerUnavailable
             | Refused::Draining => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -155,6 +158,7 @@ impl Refused {
             Refused::SessionUnknown => "There is no such session: start again with initialize",
             Refused::EventId => "This Last-Event-ID cannot be resumed from",
             Refused::Unauthenticated(_) => "A valid API key is needed: Authorization: Bearer KEY",
+            Refused::IssuerUnavailable => "Access tokens cannot be checked at the moment",
             Refused::AdminToken => "The operator's token is needed: Authorization: Bearer TOKEN",
             Refused::PrincipalSessions => "This caller has too many sessions open",
             Refused::PrincipalRequests => "This caller has too many requests waiting",
@@ -184,7 +188,7 @@ impl Refused {
             Refused::NotAcceptable | Refused::MediaType | Refused::Encoded => Refusal::MediaType,
             Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) | Refused::InvalidParams(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
-            Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
+            Refused::Unauthenticated(_) | Refused::IssuerUnavailable | Refused::AdminToken => Refusal::Unauthenticated,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
             Refused::PoolFull => Refusal::PoolFull,
             Refused::Breaker(_) => Refusal::Breaker,
@@ -203,6 +207,7 @@ impl Refused {
             Refused::OriginForbidden => "listen.allowed_origins",
             Refused::TooManyFields => "limits.header_fields",
             Refused::AdminToken => "admin.token",
+            Refused::IssuerUnavailable => "auth.issuers",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
             Refused::PrincipalSessions => "sessions.max_per_principal",
@@ -222,7 +227,11 @@ impl Refused {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Refused::Breaker(pause) => Some(*pause),
-            Refused::PrincipalSessions | Refused::Sessions | Refused::PoolFull | Refused::StartFailed => Some(LATER),
+            Refused::PrincipalSessions
+            | Refused::Sessions
+            | Refused::PoolFull
+            | Refused::StartFailed
+            | Refused::IssuerUnavailable => Some(LATER),
             Refused::PrincipalRequests | Refused::Memory | Refused::Overload | Refused::Draining => Some(SOON),
             _ => None,
         }

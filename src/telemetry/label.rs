@@ -127,7 +127,7 @@ labels! {
 }
 labels! {
     /// How a check of credentials ended.
-    AuthResult { Ok = "ok", Missing = "missing", Invalid = "invalid", Expired = "expired", Forbidden = "forbidden" }
+    AuthResult { Ok = "ok", Missing = "missing", Invalid = "invalid", Expired = "expired", Forbidden = "forbidden", Unavailable = "unavailable" }
 }
 labels! {
     /// What became of a connection.
@@ -181,5 +181,5 @@ labels! {
 }
 labels! {
     /// How a caller tried to prove who it is.
-    AuthMethod { ApiKey = "api_key", None = "none", Other = "_other" }
+    AuthMethod { ApiKey = "api_key", Jwt = "jwt", Introspection = "introspection" }
 }

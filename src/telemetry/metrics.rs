@@ -28,6 +28,8 @@ pub struct Metrics {
     families: Families,
     /// Per route, one cell per entry of [`STATUSES`].
     responses: Box<[OnceLock<IntCounter>]>,
+    /// Per method, one cell per result.
+    auth_checks: Box<[OnceLock<IntCounter>]>,
     /// Taken when a server is built, never on a call.
     servers: Mutex<HashMap<Arc<str>, Arc<ServerMetrics>>>,
     tool_budget: Arc<ToolBudget>,
@@ -53,6 +55,7 @@ impl Metrics {
             registry,
             families,
             responses: empty(Route::COUNT * STATUSES.len()),
+            auth_checks: empty(AuthMethod::COUNT * AuthResult::COUNT),
             servers: Mutex::default(),
             tool_budget: Arc::new(ToolBudget::new(names)),
             child_processes,
@@ -143,10 +146,10 @@ impl Metrics {
         self.families.config_last_reload_successful.set(0);
     }
 
-    /// Credentials were checked by the method with this configuration name.
-    pub fn auth_check(&self, method: &str, result: AuthResult) {
-        let method = AuthMethod::from_text(method).unwrap_or(AuthMethod::Other);
-        self.families.auth_checks_total.with_label_values(&[method.as_str(), result.as_str()]).inc();
+    /// Credentials were checked in this way.
+    pub fn auth_check(&self, method: AuthMethod, result: AuthResult) {
+        let count = || self.families.auth_checks_total.with_label_values(&[method.as_str(), result.as_str()]);
+        self.auth_checks[method.index() * AuthResult::COUNT + result.index()].get_or_init(count).inc();
     }
 
     /// Measures the processes of children, unless that was done less than 5 s before `now`. Reads files of every

@@ -175,7 +175,7 @@ pub(super) mod tests {
             line_bytes: 1,
             queue: Queue { messages: 1, bytes: 1 },
             breaker: Breaker { failures: 1, backoff_max: second },
-            auth: ServerAuth { methods: vec![Method::None] },
+            auth: ServerAuth { methods: vec![Method::None], ..ServerAuth::default() },
             sandbox: Sandbox { scope: true, umask: 0o77, ..Sandbox::default() },
         }
     }
