@@ -230,8 +230,8 @@ fn settings(config: &Config) -> Settings<'_> {
 
 /// What a configuration says about requests.
 fn rules<'a>(config: &'a Config, servers: &'a [Arc<Server>], leaving: &'a [Arc<Server>]) -> RulesParts<'a> {
-    let Config { listen, limits, streams, sessions, .. } = config;
-    RulesParts { listen, limits, streams, servers, leaving, cap: sessions.max_per_principal }
+    let Config { listen, limits, streams, sessions, auth, .. } = config;
+    RulesParts { listen, limits, streams, servers, leaving, cap: sessions.max_per_principal, issuers: &auth.issuers }
 }
 
 /// What a configuration says about connections.

@@ -40,6 +40,7 @@ impl Admitted {
 struct Entry {
     hash: [u8; 32],
     principal: Principal,
+    scopes: Scopes,
     key: Key,
 }
 
@@ -116,14 +117,14 @@ impl Keys {
             return Err(Rejection::Invalid);
         }
         let entries = self.current();
-        let Entry { key, principal, .. } = find(&entries, &digest(shown)).ok_or(Rejection::Invalid)?;
+        let Entry { key, principal, scopes, .. } = find(&entries, &digest(shown)).ok_or(Rejection::Invalid)?;
         if key.servers.as_ref().is_some_and(|opened| !opened.iter().any(|name| name == server)) {
             return Err(Rejection::OtherServer);
         }
         if key.has_expired(now_unix) {
             return Err(Rejection::Expired);
         }
-        Ok(Admitted { sessions: key.sessions, ..Admitted::bare(principal.clone()) })
+        Ok(Admitted { sessions: key.sessions, scopes: scopes.clone(), ..Admitted::bare(principal.clone()) })
     }
 }
 
@@ -133,8 +134,11 @@ fn configured(auth: &Auth) -> BTreeMap<Arc<str>, Key> {
     keys.map(|(name, key)| (name.clone(), key.clone())).collect()
 }
 
-/// Whether there is a server that `old` opens and `now` does not.
+/// Whether there is a server that `old` opens and `now` does not, or a scope it grants.
 fn opens_less(now: &Key, old: &Key) -> bool {
+    if old.scopes.iter().any(|scope| !now.scopes.contains(scope)) {
+        return true;
+    }
     match (&now.servers, &old.servers) {
         (None, _) => false,
         (Some(_), None) => true,
@@ -146,6 +150,7 @@ fn entries(keys: &BTreeMap<Arc<str>, Key>) -> Arc<[Entry]> {
     let entry = |(name, key): (&Arc<str>, &Key)| Entry {
         hash: key.hash,
         principal: Principal::Key(name.clone()),
+        scopes: key.scopes.iter().map(String::as_str).collect(),
         key: key.clone(),
     };
     keys.iter().map(entry).collect()
@@ -178,7 +183,7 @@ mod tests {
     use crate::config::{Auth, Key};
 
     fn key(new: &NewKey) -> Key {
-        Key { hash: new.hash(), expires: None, servers: None, sessions: None }
+        Key { hash: new.hash(), expires: None, servers: None, sessions: None, scopes: vec!["read".to_owned()] }
     }
 
     fn auth(keys: Vec<(&str, Key)>) -> Auth {
@@ -277,6 +282,10 @@ mod tests {
         assert_eq!(replace(opening(&["files", "mail"])), [Principal::Key("a".into())]);
         assert_eq!(replace(opening(&["files"])), [Principal::Key("a".into())]);
         assert!(replace(opening(&["files", "mail"])).is_empty() && replace(key(&one)).is_empty(), "it opens more");
+        let granting = |scopes: &[&str]| Key { scopes: scopes.iter().map(ToString::to_string).collect(), ..key(&one) };
+        assert!(replace(granting(&["read", "write"])).is_empty(), "it grants more");
+        assert_eq!(replace(granting(&["write"])), [Principal::Key("a".into())]);
+        assert!(replace(key(&one)) == [Principal::Key("a".into())]);
         assert_eq!(replace(key(&two)), [Principal::Key("a".into())]);
         assert!(keys.replace_filed(BTreeMap::new()).is_empty());
         assert!(verify(&keys, &format!("Bearer {}", two.reveal())).is_ok(), "it stands in the configuration now");

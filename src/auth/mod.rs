@@ -6,6 +6,8 @@ mod challenge;
 mod issuers;
 mod new_key;
 mod rejection;
+mod requirements;
+mod resource;
 mod run_key;
 mod scopes;
 
@@ -13,6 +15,8 @@ pub use api_key::{Admitted, Keys};
 pub use issuers::Issuers;
 pub use new_key::{NewKey, is_api_key};
 pub use rejection::{Answer, Rejection, TokenFault};
+pub use requirements::{Operation, Requirements};
+pub use resource::{Metadata, Resource, ResourceParts, WELL_KNOWN};
 pub use run_key::{RunKey, RunKeyError, run_key};
 pub use scopes::Scopes;
 

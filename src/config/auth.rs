@@ -11,6 +11,7 @@ use super::keys;
 use super::keys_file;
 use super::meaning::{Auth, Key, Method};
 use super::report::{Report, shown};
+use super::scope_rules::{self, ScopeRules};
 use super::section::Section;
 
 /// What `[auth]` says.
@@ -28,6 +29,8 @@ pub(super) struct Said {
     pub(super) has_issuers: bool,
     /// Where the servers stand that a key of the file names.
     pub(super) openings: Vec<(Place, Vec<String>)>,
+    /// What every server asks to be granted that says nothing else.
+    pub(super) scope_rules: ScopeRules,
 }
 
 /// Reads `[auth]`.
@@ -38,6 +41,7 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let methods_refused = was_said && methods.is_none();
     let base = section.report.base;
     let keys_file = section.parsed("keys_file", "", |path| Ok(base.join(path)));
+    let scope_rules = scope_rules::read(&mut section);
     let (said, is_any) = keys::read(&mut section);
     let has_keys = is_any || keys_file.is_some();
     let has_issuers = section.has("issuers");
@@ -50,7 +54,7 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let names = filed.keys().cloned().collect();
     let keys = keys::join(section.report, said, filed);
     let auth = Auth { keys, keys_file, filed: names, issuers };
-    Said { methods: methods.unwrap_or_default(), methods_refused, place, auth, has_keys, has_issuers, openings }
+    Said { methods: methods.unwrap_or_default(), methods_refused, place, auth, has_keys, has_issuers, openings, scope_rules }
 }
 
 fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
@@ -66,11 +70,17 @@ pub(super) struct ServerSaid {
     pub(super) methods: Option<Vec<Method>>,
     /// The issuers it names, with their places, if it names any.
     pub(super) issuers: Option<Vec<(Place, Arc<str>)>>,
+    /// What it says of scopes.
+    pub(super) scope_rules: scope_rules::Said,
 }
 
 /// Reads the `auth` of a server.
 pub(super) fn read_server(mut section: Section<'_>) -> ServerSaid {
-    ServerSaid { methods: server_methods(&mut section), issuers: server_issuers(&mut section) }
+    ServerSaid {
+        methods: server_methods(&mut section),
+        issuers: server_issuers(&mut section),
+        scope_rules: scope_rules::read_server(&mut section),
+    }
 }
 
 fn server_issuers(section: &mut Section<'_>) -> Option<Vec<(Place, Arc<str>)>> {

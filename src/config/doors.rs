@@ -30,6 +30,7 @@ impl Doors<'_> {
     pub(super) fn resolve(&self, servers: &mut BTreeMap<Arc<str>, Said>) {
         let inherited = servers.values().any(|said| said.methods.is_none()).then(|| self.inherited()).flatten();
         for (name, said) in servers.iter_mut() {
+            said.server.auth.scope_rules = std::mem::take(&mut said.scope_rules).over(&self.auth.scope_rules);
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
                 self.judge(name, said, &methods);
                 if methods.contains(&Method::Oauth) {
@@ -115,6 +116,11 @@ impl Doors<'_> {
         }
         if methods.contains(&Method::Oauth) {
             self.judge_oauth(place);
+        }
+        if methods.contains(&Method::None) && !said.server.auth.scope_rules.is_empty() {
+            let message = format!("the server `{name}` lets everybody in, but asks for scopes, which nobody there has");
+            let remedy = "ask for a method, or write what it needs as empty in its own `auth`: scopes = []";
+            self.report.problem(place, message, remedy);
         }
         if methods.contains(&Method::None) && said.server.legacy_sse && self.is_open() {
             let message = format!("the server `{name}` would serve HTTP+SSE of 2024-11-05 to everybody");
@@ -222,8 +228,11 @@ impl Doors<'_> {
         for (name, said) in servers {
             let opens = |opened: &Vec<String>| opened.iter().any(|opened| opened.as_str() == name.as_ref());
             let asks = said.server.auth.methods.contains(&Method::ApiKey);
-            if asks && self.has_keys() && !keys.values().any(|key| key.servers.as_ref().is_none_or(opens)) {
+            let opening = || keys.values().filter(|key| key.servers.as_ref().is_none_or(opens));
+            if asks && self.has_keys() && opening().next().is_none() {
                 self.report.warning(format!("{name}: no key opens it yet"));
+            } else if asks && !said.server.auth.scope_rules.scopes.is_empty() && opening().all(|key| key.scopes.is_empty()) {
+                self.report.warning(format!("{name}: it asks for scopes, and no key has any: write `scopes` in the key's table"));
             }
         }
     }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::issuer::Issuer;
+use super::scope_rules::ScopeRules;
+use super::tools::Tools;
 
 /// One whole configuration.
 #[derive(Clone, Debug)]
@@ -145,6 +147,8 @@ pub struct Key {
     pub servers: Option<Vec<String>>,
     /// Session cap instead of `sessions.max_per_principal`; `usize::MAX` is no limit.
     pub sessions: Option<usize>,
+    /// What it grants, as the scopes of a token do.
+    pub scopes: Vec<String>,
 }
 
 impl Key {
@@ -314,6 +318,8 @@ pub struct Server {
     pub queue: Queue,
     /// `breaker`
     pub breaker: Breaker,
+    /// `tools`
+    pub tools: Tools,
     /// Who may enter, resolved (never empty).
     pub auth: ServerAuth,
     /// `sandbox`
@@ -342,6 +348,17 @@ pub struct ServerAuth {
     /// What tokens must be issued for and clients are told to ask for (RFC 8707): the server's public URL, without a
     /// slash at its end; empty where `methods` has no [`Method::Oauth`].
     pub resource: Arc<str>,
+    /// What callers must be granted.
+    pub scope_rules: ScopeRules,
+}
+
+impl ServerAuth {
+    /// Whether callers prove who they are in the same ways.
+    #[must_use]
+    pub fn proves_alike(&self, other: &ServerAuth) -> bool {
+        let ServerAuth { methods, issuers, resource, scope_rules: _ } = self;
+        *methods == other.methods && *issuers == other.issuers && *resource == other.resource
+    }
 }
 
 /// `sandbox`: what a child may do and take.

@@ -8,7 +8,9 @@ use super::convert::{Refused, mismatch, pick, text};
 use super::document::{Place, Value};
 use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
 use super::sandbox;
+use super::scope_rules;
 use super::section::Section;
+use super::tools;
 use super::url::is_path;
 
 /// What one server's table says.
@@ -19,6 +21,8 @@ pub(super) struct Said {
     pub(super) methods: Option<Vec<Method>>,
     /// The issuers it names, if it names any.
     pub(super) issuers: Option<Vec<(Place, Arc<str>)>>,
+    /// What it says of scopes.
+    pub(super) scope_rules: scope_rules::Said,
     /// Where things are reported that concern it.
     pub(super) places: Places,
 }
@@ -44,8 +48,8 @@ pub(super) fn read(name: &str, mut section: Section<'_>, single: bool) -> Said {
         let remedy = format!("write a path of plain parts, such as \"/{name}/mcp\"");
         Err(Refused::new("is no path", remedy))
     });
-    let (server, auth::ServerSaid { methods, issuers }) = read_shared(&mut section, single);
-    Said { server: Server { command, args, path, ..server }, methods, issuers, places }
+    let (server, auth::ServerSaid { methods, issuers, scope_rules }) = read_shared(&mut section, single);
+    Said { server: Server { command, args, path, ..server }, methods, issuers, scope_rules, places }
 }
 
 /// Reads `[server_defaults]` on its own, so that what is wrong in it is reported once and even without servers.
@@ -80,6 +84,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, auth::Server
         line_bytes: section.size("line_bytes", "32MiB", 1 << 10),
         queue: queue(section.table("queue")),
         breaker: breaker(section.table("breaker")),
+        tools: tools::read(section.table("tools")),
         auth: ServerAuth::default(),
         sandbox: sandbox::read(section.table("sandbox")),
     };

@@ -37,6 +37,8 @@ impl PublicUrl {
         }
         let (host, port) =
             split_authority(authority).ok_or_else(|| Refused::new("has no valid host and port", form))?;
+        // A client that leaves it out means the same, and identifiers are compared byte for byte.
+        let port = port.filter(|port| *port != if scheme == "https" { 443 } else { 80 });
         let path = path.trim_end_matches('/');
         if !path.is_empty() && !is_path(path) {
             return Err(Refused::new("has a path with an empty, dotted or encoded part", form));
@@ -166,7 +168,8 @@ mod tests {
             ("https://mcp.example.com", "https://mcp.example.com"),
             ("https://mcp.example.com/", "https://mcp.example.com"),
             ("HTTPS://MCP.example.com:8443/tools/", "https://mcp.example.com:8443/tools"),
-            ("http://127.0.0.1:80/a/b", "http://127.0.0.1:80/a/b"),
+            ("http://127.0.0.1:80/a/b", "http://127.0.0.1/a/b"),
+            ("https://mcp.example.com:80", "https://mcp.example.com:80"),
             ("http://[::1]:8080", "http://[::1]:8080"),
         ] {
             assert_eq!(PublicUrl::parse(text).expect(text).to_string(), expected);

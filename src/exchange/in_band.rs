@@ -53,6 +53,8 @@ pub enum Cause {
     BadRevision,
     /// The progress token is none.
     BadToken,
+    /// It calls a tool that is not there for clients.
+    UnknownTool,
 }
 
 /// What is said, and as which HTTP status it could be said.
@@ -106,15 +108,19 @@ impl Cause {
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
             ),
+            Cause::UnknownTool => words(400, "unknown_tool", "no", "Unknown tool", None),
             Cause::BadToken => words(400, Refusal::Parse.as_str(), "no", BAD_TOKEN, None),
         }
     }
 
     fn outcome(self) -> Outcome {
         match self {
-            Cause::Full | Cause::Busy | Cause::Memory | Cause::Draining { sent: false } | Cause::BadToken => {
-                Outcome::Refused
-            }
+            Cause::Full
+            | Cause::Busy
+            | Cause::Memory
+            | Cause::Draining { sent: false }
+            | Cause::BadToken
+            | Cause::UnknownTool => Outcome::Refused,
             Cause::ChildGone { .. } => Outcome::ChildGone,
             Cause::Timeout { .. } => Outcome::Timeout,
             Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
@@ -139,7 +145,8 @@ impl Cause {
     #[must_use]
     pub fn reply(self, id: &Id) -> Reply {
         let Words { status, reason, executed, message, retry_after } = self.words();
-        let code = if self == Cause::BadToken { INVALID_PARAMS } else { i32::from(status) };
+        let is_params = matches!(self, Cause::BadToken | Cause::UnknownTool);
+        let code = if is_params { INVALID_PARAMS } else { i32::from(status) };
         let error = GatewayError { code, message, reason: Some(reason), executed: Some(executed), retry_after };
         Reply {
             payload: Payload::whole(error.to_json(Some(id.raw()))),
@@ -175,12 +182,13 @@ mod tests {
             Cause::SessionEnded { sent: true },
             Cause::BadRevision,
             Cause::BadToken,
+            Cause::UnknownTool,
         ];
         for cause in causes {
             let value: serde_json::Value = serde_json::from_slice(&cause.reply(&id).payload.to_bytes()).expect("json");
             assert_eq!(value["id"], "a\"b");
             let code = value["error"]["code"].as_i64().expect("a code");
-            assert_eq!((-32768..=-32000).contains(&code), cause == Cause::BadToken);
+            assert_eq!((-32768..=-32000).contains(&code), matches!(cause, Cause::BadToken | Cause::UnknownTool));
             assert_eq!(value["error"]["data"]["gateway"], true);
             assert!(value["error"]["data"]["executed"] == "no" || value["error"]["data"]["executed"] == "maybe");
         }

@@ -27,6 +27,7 @@ pub mod shared_child;
 mod shared_wishes;
 mod sharing;
 pub mod stream;
+mod strangers;
 mod streams;
 mod turns;
 mod wishes;

@@ -166,7 +166,8 @@ impl Reloader {
         revocation.end(&replaced);
         servers.part_with(plan);
         plan.removed.iter().for_each(|server| door.leave(server.name()));
-        let other_auth = plan.changed.iter().filter(|(old, new)| old.config().auth != new.config().auth);
+        let is_other = |old: &Server, new: &Server| !old.config().auth.proves_alike(&new.config().auth);
+        let other_auth = plan.changed.iter().filter(|(old, new)| is_other(old, new));
         other_auth.for_each(|(old, _)| door.leave(old.name()));
         self.keys_file = KeysFile::new(&next.auth, revocation);
     }

@@ -38,7 +38,7 @@ impl Revocation {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let is_over = |principal: &Principal| replaced.contains(principal) || !self.keys.stands(principal, now);
         self.servers.revoke(is_over);
-        self.door.revoke(is_over);
+        self.door.revoke(is_over, now);
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         stream.read_exact(&mut seen).await.expect("a head");
         assert_eq!(seen, b"HTTP/1.1 200");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-        let expired = Key { hash: key.hash(), expires: Some(now), servers: None, sessions: None };
+        let expired = Key { hash: key.hash(), expires: Some(now), servers: None, sessions: None, scopes: Vec::new() };
         assert!(keys.replace_filed(BTreeMap::from([(Arc::from("brief"), expired)])).is_empty(), "it is the same key");
         timeout(PATIENCE, stream.read_to_end(&mut seen)).await.expect("the stream ends").expect("it is read");
         stop.send_replace(Stop::DrainNow);

@@ -3,11 +3,12 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 
-use crate::auth::{Admitted as Caller, Answer, Asked, Issuers, Keys, Verdict, admit};
+use crate::auth::{Admitted as Caller, Asked, Issuers, Keys, Verdict, admit};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
@@ -17,6 +18,7 @@ use crate::http::body::Body;
 use crate::http::cors::{ENDPOINT_METHODS, answer_options, expose};
 use crate::http::guard::Admitted;
 use crate::http::legacy_sse::{Channels, LegacySse};
+use crate::http::metadata;
 use crate::http::page::Page;
 use crate::http::patience::Patience;
 use crate::http::refusal::Refused;
@@ -130,6 +132,9 @@ impl Door {
         let arrived = Instant::now();
         let rules = self.rules();
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
+        if let Some(document) = rules.metadata(request.uri().path()) {
+            return self.serve_metadata(&rules, document, &request, &arrival);
+        }
         let endpoint = rules.find(request.uri().path());
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about = About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None };
@@ -158,9 +163,10 @@ impl Door {
         response
     }
 
-    /// Ends the streams that callers who may have none any more opened before they had a session.
-    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
-        self.channels.revoke(is_over);
+    /// Ends the streams that callers who may have none any more opened before they had a session, and those whose callers
+    /// have shown nothing that is valid at `now_unix`, in seconds since the Unix epoch.
+    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool, now_unix: u64) {
+        self.channels.revoke(is_over, now_unix);
     }
 
     /// Ends the streams that were opened at this server before there was a session.
@@ -184,8 +190,7 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let headers = request.headers();
-        let caller = self.authenticate(&endpoint.server, headers).await.map_err(|refused| (refused, None))?;
+        let caller = self.authenticate(endpoint, &request).await.map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let Visit { rules, arrival, arrived, .. } = *visit;
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
@@ -193,6 +198,7 @@ impl Door {
             door: self,
             rules,
             server: &endpoint.server,
+            access: &endpoint.access,
             caller: call,
             peer: arrival.peer,
             fate: &arrival.fate,
@@ -214,23 +220,41 @@ impl Door {
         }
     }
 
-    async fn authenticate(&self, server: &Server, headers: &HeaderMap) -> Result<Caller, Refused> {
+    async fn authenticate(&self, endpoint: &Endpoint, request: &Request<Incoming>) -> Result<Caller, Refused> {
+        let Endpoint { server, access, .. } = endpoint;
+        let policy = &server.config().auth;
+        let headers = request.headers();
+        if shows_two(request) && !policy.methods.contains(&config::Method::None) {
+            return Err(access.malformed("A token belongs in the Authorization header alone"));
+        }
         let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let asked = Asked { server: server.name(), policy: &server.config().auth, thumbprint: None, now_unix };
+        let asked = Asked { server: server.name(), policy, thumbprint: None, now_unix };
         let shown = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
         let Verdict { method, outcome } = admit(&self.keys, &self.issuers, &asked, shown).await;
         if let Some(method) = method {
             let label = outcome.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
             self.metrics.auth_check(method, label);
         }
-        outcome.map_err(|rejection| match rejection.answer() {
-            Answer::Malformed(text) => Refused::BadHeader(text),
-            Answer::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
-            Answer::InvalidToken(_) => {
-                Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\""))
-            }
-            Answer::Unavailable => Refused::IssuerUnavailable,
-        })
+        outcome.map_err(|rejection| access.refuse(rejection))
+    }
+
+    /// Answers for the metadata of a server, which is for everybody and every page. Not under any name, though: a page
+    /// that points its own name here may not use the gateway's address as its own.
+    fn serve_metadata(
+        &self,
+        rules: &Rules,
+        document: &Bytes,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Response<Body> {
+        let about = About { server: None, principal: None };
+        let admitted = rules.guard.check_public(request, arrival.local_bind);
+        let response = admitted.and_then(|_| metadata::answer(request.method(), document)).unwrap_or_else(|refused| {
+            let value = refused_value(&refused, request);
+            self.refuse(&refused, &about, arrival, value.as_deref()).into_response(None)
+        });
+        self.metrics.http_response(Route::WellKnown, response.status().as_u16());
+        response
     }
 
     fn serve_health(&self, request: &Request<Incoming>, visit: &Visit<'_>) -> Result<Response<Body>, Refused> {
@@ -275,6 +299,14 @@ fn refused_value(refused: &Refused, request: &Request<Incoming>) -> Option<Strin
         _ => return None,
     };
     request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+/// Whether a request shows a token in its query beside what its header holds (RFC 6750 section 2: one of them only). By
+/// itself the one in the query is not looked at.
+fn shows_two(request: &Request<Incoming>) -> bool {
+    let is_token = |part: &str| part.split('=').next() == Some("access_token");
+    request.uri().query().is_some_and(|query| query.split('&').any(is_token))
+        && request.headers().contains_key(AUTHORIZATION)
 }
 
 /// A browser that opens an endpoint's address gets words instead of a protocol error.

@@ -83,7 +83,7 @@ impl Servers {
         for (old, new) in &plan.changed {
             old.supersede();
             new.metrics().breaker(0);
-            if old.config().auth != new.config().auth {
+            if !old.config().auth.proves_alike(&new.config().auth) {
                 self.registry().end_of_server(old.name(), SessionEnd::Admin);
             }
         }
@@ -125,7 +125,8 @@ impl Servers {
 }
 
 /// Whether children of one table cannot serve for the other. Only readiness asks for `required`, and what `auto`
-/// means depends on how many servers there are.
+/// means depends on how many servers there are. What callers may do of what a child offers is none of its business.
 fn wants_other_children(old: &config::Server, new: &config::Server) -> bool {
-    config::Server { required: new.required, ..old.clone() } != *new
+    let auth = config::ServerAuth { scope_rules: new.auth.scope_rules.clone(), ..old.auth.clone() };
+    config::Server { required: new.required, tools: new.tools.clone(), auth, ..old.clone() } != *new
 }

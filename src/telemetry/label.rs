@@ -49,7 +49,7 @@ labels! {
 }
 labels! {
     /// Why something was refused.
-    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining" }
+    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Scope = "scope", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining" }
 }
 labels! {
     /// Why a session ended.
@@ -123,7 +123,7 @@ labels! {
 }
 labels! {
     /// The routes of the listeners.
-    Route { Mcp = "mcp", Sse = "sse", Messages = "messages", Health = "health", Metrics = "metrics", Page = "page", Other = "other" }
+    Route { Mcp = "mcp", Sse = "sse", Messages = "messages", Health = "health", Metrics = "metrics", Page = "page", WellKnown = "well_known", Other = "other" }
 }
 labels! {
     /// How a check of credentials ended.

@@ -131,7 +131,7 @@ fn begins_with(name: &OsStr, prefix: &str) -> bool {
 pub(super) mod tests {
     use super::{Command, environment};
     use crate::config::{
-        Breaker, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, UserName,
+        Breaker, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, Tools, UserName,
     };
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
@@ -175,6 +175,7 @@ pub(super) mod tests {
             line_bytes: 1,
             queue: Queue { messages: 1, bytes: 1 },
             breaker: Breaker { failures: 1, backoff_max: second },
+            tools: Tools::default(),
             auth: ServerAuth { methods: vec![Method::None], ..ServerAuth::default() },
             sandbox: Sandbox { scope: true, umask: 0o77, ..Sandbox::default() },
         }
