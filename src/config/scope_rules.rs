@@ -71,9 +71,10 @@ pub(super) fn read_server(section: &mut Section<'_>) -> Said {
     if section.has("method_scopes") {
         said.method_scopes = Some(lists(section, "method_scopes", parse_method).into_iter().collect());
     }
-    section.declare("scopes");
-    section.declare("method_scopes");
-    said.tools = lists(section, "tools", Glob::parse);
+    if section.has("tools") {
+        said.tools = lists(section, "tools", Glob::parse);
+    }
+    ["scopes", "method_scopes", "tools"].into_iter().for_each(|key| section.declare(key));
     said
 }
 

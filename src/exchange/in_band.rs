@@ -108,7 +108,8 @@ impl Cause {
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
             ),
-            Cause::UnknownTool => words(400, "unknown_tool", "no", "Unknown tool", None),
+            // A server answers a call of a tool it does not have; so no status tells the two apart.
+            Cause::UnknownTool => words(200, "unknown_tool", "no", "Unknown tool", None),
             Cause::BadToken => words(400, Refusal::Parse.as_str(), "no", BAD_TOKEN, None),
         }
     }
