@@ -12,6 +12,11 @@ fn names(list: &Value) -> Vec<&str> {
     list["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
 }
 
+/// How often a child was asked to do something, whoever wants to know what it offers.
+fn asked(record: &Record) -> usize {
+    record.lines().iter().filter(|line| line.contains("\"tools/call\"") || line.contains("read\"")).count()
+}
+
 /// R:A24: lists and calls agree, whatever revision and mode; the child sees no call of a hidden tool.
 #[test]
 fn what_is_hidden_is_in_no_list_and_cannot_be_called() {
@@ -24,7 +29,7 @@ fn what_is_hidden_is_in_no_list_and_cannot_be_called() {
             let session = Session::open(&gateway, "/fake/mcp", revision, json!({}));
             assert_eq!(names(&session.post(LIST).message()), ["echo", "exit", "hold"], "{mode} {revision}");
             assert_eq!(session.call_text(1, "echo", json!({ "a": 1 })), r#"{"a":1}"#);
-            let before = record.lines().len();
+            let before = asked(&record);
             for tool in ["error", "late", "state", "ECHO", "hold ", ""] {
                 let answer = session.send_call(2, tool, json!({})).finish();
                 assert_eq!(answer.head.status, 200);
@@ -33,7 +38,7 @@ fn what_is_hidden_is_in_no_list_and_cannot_be_called() {
                 assert_eq!(answer["error"]["message"], "Unknown tool");
                 assert_eq!(answer["error"]["data"]["executed"], "no");
             }
-            assert_eq!(record.lines().len(), before, "{mode} {revision}: the child was asked");
+            assert_eq!(asked(&record), before, "{mode} {revision}: the child was asked");
         }
         gateway.await_metric("tool_calls_total", &[("outcome", "refused")], |count| count >= 4.0);
     }
@@ -47,7 +52,7 @@ fn no_spelling_gets_past() {
     let server = Server::fake("fake").option("--record", record.path()).key("tools.deny = [\"state\"]");
     let gateway = Gateway::start(&server.toml());
     let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
-    let before = record.lines().len();
+    let before = asked(&record);
     for params in [
         r#"{"name":"st\u0061te"}"#,
         r#"{"n\u0061me":"state"}"#,
@@ -64,7 +69,7 @@ fn no_spelling_gets_past() {
     }
     let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","name":"state"}}"#;
     assert_eq!(session.post(twice).head.status, 400);
-    assert_eq!(record.lines().len(), before, "the child was asked: {:?}", record.lines());
+    assert_eq!(asked(&record), before, "the child was asked: {:?}", record.lines());
     assert_eq!(session.call_text(2, "echo", json!({})), "{}");
 }
 

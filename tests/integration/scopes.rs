@@ -10,6 +10,11 @@ use crate::session::{Exchange, Session, initialize};
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
+/// How often a child was asked to do something, whoever wants to know what it offers.
+fn asked(record: &Record) -> usize {
+    record.lines().iter().filter(|line| line.contains("\"tools/call\"") || line.contains("read\"")).count()
+}
+
 /// What every test here asks for.
 const AUTH: &str = r#"
 [auth]
@@ -55,7 +60,7 @@ fn too_little_is_a_403_before_the_child() {
         start(&[(&some, "scopes = [\"use\"]"), (&much, "scopes = [\"admin\", \"talk\", \"other\"]")], &record);
     let open = |key: &Key| Session::open_with(&gateway, "/fake/mcp", "2025-11-25", json!({}), &[key.header()]);
     let (theirs, ours) = (open(&some), open(&much));
-    let before = record.lines().len();
+    let before = asked(&record);
     let read = r#"{"jsonrpc":"2.0","id":1,"method":"resources\/read","params":{"uri":"fake://a"}}"#;
     let send = |session: &Session, body: &str| session.post_request(body).send(gateway.address());
     assert_lacking(&send(&theirs, &call("echo")), "talk use write");
@@ -65,7 +70,7 @@ fn too_little_is_a_403_before_the_child() {
     assert_lacking(&send(&theirs, read), "read use");
     assert_lacking(&send(&ours, read), "admin read talk use");
     assert_eq!(send(&theirs, &call("echo")).json()["id"], 1, "the answer is the request's");
-    assert_eq!(record.lines().len(), before, "{:?}", record.lines());
+    assert_eq!(asked(&record), before, "{:?}", record.lines());
     assert_eq!(ours.post(call("echo")).message()["result"]["content"][0]["text"], "{}");
     assert_eq!(theirs.post(call("state")).head.status, 200);
     gateway.await_metric("refusals_total", &[("server", "fake"), ("reason", "scope")], |count| count >= 6.0);
@@ -79,10 +84,10 @@ fn no_second_name_gets_past() {
     let key = Key::of("some");
     let gateway = start(&[(&key, "scopes = [\"use\"]")], &record);
     let session = Session::open_with(&gateway, "/fake/mcp", "2025-11-25", json!({}), &[key.header()]);
-    let before = record.lines().len();
+    let before = asked(&record);
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"state","NAME":"echo"}}"#;
     assert_eq!(session.post(body).message()["error"]["code"], -32602);
-    assert_eq!(record.lines().len(), before);
+    assert_eq!(asked(&record), before);
 }
 
 /// R:A11, R:A28: who lacks what everything needs is told so at every method and address, and learns of no session.
@@ -124,10 +129,10 @@ fn a_batch_needs_what_all_of_it_needs() {
     let key = Key::of("some");
     let gateway = start(&[(&key, "scopes = [\"use\"]")], &record);
     let session = Session::open_with(&gateway, "/fake/mcp", "2025-03-26", json!({}), &[key.header()]);
-    let before = record.lines().len();
+    let before = asked(&record);
     let batch = format!("[{PING},{},{}]", call("error").replace(":1", ":2"), call("echo").replace(":1", ":3"));
     assert_lacking(&session.post_request(batch).send(gateway.address()), "talk use write");
-    assert_eq!(record.lines().len(), before);
+    assert_eq!(asked(&record), before);
     assert_eq!(session.post(format!("[{PING}]")).messages().len(), 1);
 }
 
@@ -144,9 +149,9 @@ fn http_sse_is_asked_too() {
     let post = |body: String| Request::post(&address, body).header(name, value).send(gateway.address());
     assert_eq!(post(initialize("2024-11-05", json!({})).to_string()).status(), 202);
     stream.next_event();
-    let before = record.lines().len();
+    let before = asked(&record);
     assert_lacking(&post(call("echo")), "talk use write");
-    assert_eq!(record.lines().len(), before);
+    assert_eq!(asked(&record), before);
     assert_eq!(post(call("state")).status(), 202);
     assert_eq!(stream.next_event().data.parse::<serde_json::Value>().unwrap()["id"], 1);
 }
