@@ -1,19 +1,35 @@
 //! Who calls: checks what a request shows against the methods of the server it asks for.
 
 mod api_key;
+mod authority;
 mod bearer;
+mod claims;
+mod discovery;
+mod explain;
+mod fetch;
+mod inspect;
+mod introspection;
 mod issuers;
+mod jwks;
+mod jwt;
+mod key_source;
 mod new_key;
 mod rejection;
 mod run_key;
 mod scopes;
+mod token_cache;
+mod trail;
 
 pub use api_key::{Admitted, Keys};
+pub use discovery::Form;
+pub use explain::{Explanation, explain};
+pub use inspect::{Inspection, Offer, inspect};
 pub use issuers::Issuers;
 pub use new_key::{NewKey, is_api_key};
 pub use rejection::{Answer, Rejection, TokenFault};
 pub use run_key::{RunKey, RunKeyError, run_key};
 pub use scopes::Scopes;
+pub use trail::Step;
 
 use crate::auth::new_key::PREFIX;
 use crate::caller::Principal;

@@ -121,6 +121,18 @@ pub enum Method {
     None,
 }
 
+impl Method {
+    /// Every method, under the name an operator writes.
+    pub(super) const NAMED: [(&'static str, Method); 3] =
+        [("api_key", Method::ApiKey), ("oauth", Method::Oauth), ("none", Method::None)];
+
+    /// The name an operator writes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| *name)
+    }
+}
+
 /// `[auth]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
@@ -342,6 +354,14 @@ pub struct ServerAuth {
     /// What tokens must be issued for and clients are told to ask for (RFC 8707): the server's public URL, without a
     /// slash at its end; empty where `methods` has no [`Method::Oauth`].
     pub resource: Arc<str>,
+}
+
+impl ServerAuth {
+    /// The accepted methods as an operator lists them.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// `sandbox`: what a child may do and take.
