@@ -1,17 +1,32 @@
 //! Who calls: checks what a request shows against the methods of the server it asks for.
 
 mod api_key;
+mod authority;
 mod bearer;
 mod challenge;
+mod claims;
+mod discovery;
+mod explain;
+mod fetch;
+mod inspect;
+mod introspection;
 mod issuers;
+mod jwks;
+mod jwt;
+mod key_source;
 mod new_key;
 mod rejection;
 mod requirements;
 mod resource;
 mod run_key;
 mod scopes;
+mod token_cache;
+mod trail;
 
 pub use api_key::{Admitted, Keys};
+pub use discovery::Form;
+pub use explain::{Explanation, explain};
+pub use inspect::{Inspection, Offer, inspect};
 pub use issuers::Issuers;
 pub use new_key::{NewKey, is_api_key};
 pub use rejection::{Answer, Rejection, TokenFault};
@@ -19,6 +34,7 @@ pub use requirements::{Operation, Requirements};
 pub use resource::{Metadata, Resource, ResourceParts, WELL_KNOWN};
 pub use run_key::{RunKey, RunKeyError, run_key};
 pub use scopes::Scopes;
+pub use trail::Step;
 
 use crate::auth::new_key::PREFIX;
 use crate::caller::Principal;

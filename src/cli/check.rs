@@ -1,5 +1,6 @@
 //! `gangway check FILE`
 
+mod issuers;
 mod online;
 
 use std::fmt::Write;
@@ -26,6 +27,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
         text.push_str(&explanation(&loaded));
     }
     let found = if args.online { online::look(&loaded.config) } else { online::Found::default() };
+    text.push_str(&found.report);
     for warning in &found.warnings {
         eprintln!("warning: {warning}");
     }
@@ -40,7 +42,7 @@ fn summary(config: &Config) -> String {
     let mut rows: Vec<[String; 3]> = Vec::new();
     for (name, server) in &config.servers {
         for url in urls(&config.listen, server) {
-            rows.push([name.to_string(), url, admission(server).to_owned()]);
+            rows.push([name.to_string(), url, admission(server)]);
         }
     }
     let mut own = |base: &str, path: &str, note: &str| {
@@ -85,8 +87,8 @@ fn base(address: &Address) -> String {
     }
 }
 
-fn admission(server: &Server) -> &'static str {
-    if server.auth.methods.contains(&Method::ApiKey) { "api_key" } else { "no authentication" }
+fn admission(server: &Server) -> String {
+    if server.auth.methods.contains(&Method::None) { "no authentication".to_owned() } else { server.auth.words() }
 }
 
 /// Every key with its value and who set it.

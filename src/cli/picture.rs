@@ -143,7 +143,7 @@ impl Picture {
             Some(max) => format!("one child per session, at most {max}"),
             None => "one child per session".to_owned(),
         };
-        let reach = match (*auth, self.open) {
+        let reach = match (auth.as_str(), self.open) {
             ("none", false) => "no authentication, this machine only",
             ("none", true) => "no authentication, open to everybody who reaches it",
             (_, false) => "API key required, this machine only",

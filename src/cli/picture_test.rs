@@ -10,7 +10,7 @@ fn picture(bound: &str, key: &RunKey) -> Picture {
     let endpoint = Endpoint {
         name: "everything".to_owned(),
         url: format!("http://{bound}/mcp"),
-        auth,
+        auth: auth.to_owned(),
         mode: "session",
         max: Some(64),
     };
@@ -76,7 +76,7 @@ fn no_client_types_a_unix_socket() {
     let endpoint = Endpoint {
         name: "a".to_owned(),
         url: "unix:/run/g.sock /mcp".to_owned(),
-        auth: "none",
+        auth: "none".to_owned(),
         mode: "session",
         max: None,
     };

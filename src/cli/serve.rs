@@ -52,15 +52,21 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// What the `ready` event tells scripts, for people: a line for each server.
 fn announcement(file: &str, gateway: &Gateway) -> String {
-    let mut rows: Vec<(String, String, &str)> = gateway
+    let mut rows: Vec<(String, String, String)> = gateway
         .endpoints()
         .into_iter()
         .map(|endpoint| {
-            let auth = if endpoint.auth == "api_key" { "API key required" } else { "no authentication" };
+            let auth = match endpoint.auth.as_str() {
+                "none" => "no authentication".to_owned(),
+                "api_key" => "API key required".to_owned(),
+                methods => methods.to_owned(),
+            };
             (endpoint.name, endpoint.url, auth)
         })
         .collect();
-    rows.extend(gateway.admin_addresses().iter().map(|address| ("-".to_owned(), base_url(address), "admin")));
+    rows.extend(
+        gateway.admin_addresses().iter().map(|address| ("-".to_owned(), base_url(address), "admin".to_owned())),
+    );
     let names = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
     let urls = rows.iter().map(|(_, url, _)| url.chars().count()).max().unwrap_or(0);
     let mut text = format!("gangway {}   {file}   node {}\n", env!("CARGO_PKG_VERSION"), gateway.node());

@@ -126,9 +126,7 @@ fn methods(section: &mut Section<'_>) -> Option<Vec<Method>> {
         section.refuse(KEY, Some(&node.place), mismatch(&node.value, "write an array: [\"api_key\"]"));
         return None;
     };
-    let methods = section.items(KEY, items, |word| {
-        pick(word, &[("api_key", Method::ApiKey), ("oauth", Method::Oauth), ("none", Method::None)])
-    });
+    let methods = section.items(KEY, items, |word| pick(word, &Method::NAMED));
     if methods.len() < items.len() {
         return None;
     }

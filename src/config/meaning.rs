@@ -123,6 +123,18 @@ pub enum Method {
     None,
 }
 
+impl Method {
+    /// Every method, under the name an operator writes.
+    pub(super) const NAMED: [(&'static str, Method); 3] =
+        [("api_key", Method::ApiKey), ("oauth", Method::Oauth), ("none", Method::None)];
+
+    /// The name an operator writes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| *name)
+    }
+}
+
 /// `[auth]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
@@ -358,6 +370,14 @@ impl ServerAuth {
     pub fn proves_alike(&self, other: &ServerAuth) -> bool {
         let ServerAuth { methods, issuers, resource, scope_rules: _ } = self;
         *methods == other.methods && *issuers == other.issuers && *resource == other.resource
+    }
+}
+
+impl ServerAuth {
+    /// The accepted methods as an operator lists them.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(", ")
     }
 }
 

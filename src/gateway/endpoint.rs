@@ -1,6 +1,6 @@
 //! What is served where: for start-up output.
 
-use crate::config::{Config, Method};
+use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::net::Bound;
 
@@ -11,8 +11,8 @@ pub struct Endpoint {
     pub name: String,
     /// What clients type.
     pub url: String,
-    /// `api_key` or `none`.
-    pub auth: &'static str,
+    /// `none`, or the methods that are accepted.
+    pub auth: String,
     /// `session`
     pub mode: &'static str,
     /// Children at most; `None` is no limit.
@@ -27,7 +27,7 @@ impl Gateway {
         let endpoint = |(name, server): (&std::sync::Arc<str>, &std::sync::Arc<crate::config::Server>)| Endpoint {
             name: name.to_string(),
             url: format!("{base}{}", server.path),
-            auth: if server.auth.methods.contains(&Method::ApiKey) { "api_key" } else { "none" },
+            auth: server.auth.words(),
             mode: server.mode.name(),
             max: server.pool.max_size,
         };

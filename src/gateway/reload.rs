@@ -155,10 +155,11 @@ impl Reloader {
     /// Puts the next state in the place of the one in effect. Who leaves is told last: by then no new request finds it.
     fn put(&mut self, plan: &Plan, next: &Config) {
         let Held { revocation, admin_door, budget, log, terms: net, .. } = &self.held;
-        let Revocation { keys, servers, door } = &**revocation;
+        let Revocation { keys, issuers, servers, door } = &**revocation;
         log.loudness().set(&next.telemetry);
         budget.set_limit(next.limits.memory);
         let replaced = keys.replace(&next.auth);
+        issuers.replace(&next.auth);
         servers.adopt(plan, &settings(next));
         door.set_rules(&rules(next, &servers.all(), &servers.roster().leaving()));
         admin_door.set_rules(&next.admin, &next.listen, &next.limits);

@@ -1,4 +1,4 @@
-//! Ends what is open for keys that are valid no more: a request is checked when it comes, but a
+//! Ends what is open for keys and issuers that count no more: a request is checked when it comes, but a
 //! stream may be open for days.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::auth::Keys;
+use crate::auth::{Issuers, Keys};
 use crate::caller::Principal;
 use crate::http::Door;
 use crate::server::Servers;
@@ -17,6 +17,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Who knows the keys, and who holds what is open.
 pub(super) struct Revocation {
     pub(super) keys: Arc<Keys>,
+    pub(super) issuers: Arc<Issuers>,
     pub(super) servers: Arc<Servers>,
     pub(super) door: Arc<Door>,
 }
@@ -32,11 +33,15 @@ impl Revocation {
         }
     }
 
-    /// Ends everything of callers whose key is gone or expired, and of `replaced` ones, whose name
+    /// Ends everything of callers whose issuer is gone, whose key is gone or expired, and of `replaced` ones, whose name
     /// has another key now: who of them holds which cannot be told.
     pub(super) fn end(&self, replaced: &[Principal]) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let is_over = |principal: &Principal| replaced.contains(principal) || !self.keys.stands(principal, now);
+        let stands = |principal: &Principal| match principal {
+            Principal::Token(_) => self.issuers.stands(principal),
+            _ => self.keys.stands(principal, now),
+        };
+        let is_over = |principal: &Principal| replaced.contains(principal) || !stands(principal);
         self.servers.revoke(is_over);
         self.door.revoke(is_over, now);
     }

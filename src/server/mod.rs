@@ -14,7 +14,7 @@ mod status;
 pub use diagnosis::Diagnosis;
 pub use open::{Opening, Server, ServerParts, Unopened};
 pub use plan::Plan;
-pub use readiness::Readiness;
+pub use readiness::{Prerequisite, Readiness};
 pub use roster::Roster;
 pub use servers::{Servers, ServersParts, Settings};
 pub use status::{Health, Status};

@@ -66,6 +66,8 @@ pub(super) struct Families {
     pub memory_budget_bytes: IntGauge,
     pub overload_state: IntGauge,
     pub auth_checks_total: IntCounterVec,
+    pub jwks_refreshes_total: IntCounterVec,
+    pub jwks_age_seconds: IntGaugeVec,
     pub config_last_reload_successful: IntGauge,
     pub config_last_reload_success_timestamp_seconds: IntGauge,
 }
@@ -119,6 +121,8 @@ impl Families {
             memory_budget_bytes: by.gauge("memory_budget_bytes", "Bytes of the memory budget."),
             overload_state: by.gauge("overload_state", "What is done about memory: 0 nothing, 1 shrinking replay, 2 refusing sessions, 3 refusing calls, 4 cutting stalled readers."),
             auth_checks_total: by.counters("auth_checks_total", "Checks of credentials, by method and result.", &["method", "result"]),
+            jwks_refreshes_total: by.counters("jwks_refreshes_total", "Attempts to fetch the keys of an issuer, by result.", &["issuer", "result"]),
+            jwks_age_seconds: by.gauges("jwks_age_seconds", "Seconds since the keys of an issuer were fetched.", &["issuer"]),
             config_last_reload_successful: by.gauge("config_last_reload_successful", "Whether the configuration in effect is the one read last: 1, or 0 after one that was refused."),
             config_last_reload_success_timestamp_seconds: by.gauge("config_last_reload_success_timestamp_seconds", "When the configuration in effect was read, in seconds since the Unix epoch."),
         }

@@ -180,6 +180,10 @@ labels! {
     Protocol { V20241105 = "2024-11-05", V20250326 = "2025-03-26", V20250618 = "2025-06-18", V20251125 = "2025-11-25", Other = "_other" }
 }
 labels! {
+    /// What came of fetching an issuer's keys.
+    Refresh { Ok = "ok", Timeout = "timeout", Unreachable = "unreachable", Refused = "refused", TooLarge = "too_large", Malformed = "malformed", OtherIssuer = "other_issuer" }
+}
+labels! {
     /// How a caller tried to prove who it is.
     AuthMethod { ApiKey = "api_key", Jwt = "jwt", Introspection = "introspection" }
 }

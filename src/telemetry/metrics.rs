@@ -8,7 +8,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncode
 
 use super::child_processes::ChildProcesses;
 use super::families::{Families, options};
-use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refusal, Route};
+use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refresh, Refusal, Route};
 use super::process::ProcessCollector;
 use super::series::{Unit, empty};
 use super::server_metrics::ServerMetrics;
@@ -34,6 +34,8 @@ pub struct Metrics {
     servers: Mutex<HashMap<Arc<str>, Arc<ServerMetrics>>>,
     tool_budget: Arc<ToolBudget>,
     child_processes: Arc<ChildProcesses>,
+    /// When the keys of each issuer were fetched.
+    keys_loaded: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 /// A connection counted in `connections` until this is dropped.
@@ -59,6 +61,7 @@ impl Metrics {
             servers: Mutex::default(),
             tool_budget: Arc::new(ToolBudget::new(names)),
             child_processes,
+            keys_loaded: Mutex::default(),
         })
     }
 
@@ -152,6 +155,31 @@ impl Metrics {
         self.auth_checks[method.index() * AuthResult::COUNT + result.index()].get_or_init(count).inc();
     }
 
+    /// An attempt to fetch the keys of the issuer with this name has ended.
+    pub fn keys_refreshed(&self, issuer: &str, result: Refresh) {
+        self.families.jwks_refreshes_total.with_label_values(&[issuer, result.as_str()]).inc();
+    }
+
+    /// The keys of the issuer with this name were fetched, now.
+    pub fn keys_loaded(&self, issuer: &Arc<str>) {
+        let mut loaded = self.keys_loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.insert(Arc::clone(issuer), Instant::now());
+    }
+
+    /// There is no issuer with this name any more.
+    pub fn issuer_gone(&self, issuer: &str) {
+        self.keys_loaded.lock().unwrap_or_else(PoisonError::into_inner).remove(issuer);
+        // It has no series if its keys were never shown.
+        let _ = self.families.jwks_age_seconds.remove_label_values(&[issuer]);
+    }
+
+    fn show_ages_of_keys(&self) {
+        for (issuer, loaded) in &*self.keys_loaded.lock().unwrap_or_else(PoisonError::into_inner) {
+            let age = i64::try_from(loaded.elapsed().as_secs()).unwrap_or(i64::MAX);
+            self.families.jwks_age_seconds.with_label_values(&[&**issuer]).set(age);
+        }
+    }
+
     /// Measures the processes of children, unless that was done less than 5 s before `now`. Reads files of every
     /// process of the machine, so it is not for a thread that serves others.
     pub fn measure_children(&self, now: Instant) {
@@ -162,6 +190,7 @@ impl Metrics {
     #[must_use]
     pub fn gather(&self) -> String {
         self.child_processes.show();
+        self.show_ages_of_keys();
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .expect("only counters, gauges and histograms with names and series are gathered")

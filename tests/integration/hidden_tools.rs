@@ -14,7 +14,7 @@ fn names(list: &Value) -> Vec<&str> {
 
 /// How often a child was asked to do something, whoever wants to know what it offers.
 fn asked(record: &Record) -> usize {
-    record.lines().iter().filter(|line| line.contains("\"tools/call\"") || line.contains("read\"")).count()
+    record.lines().iter().filter(|line| line.contains("/call\"") || line.contains("read\"")).count()
 }
 
 /// R:A24: lists and calls agree, whatever revision and mode; the child sees no call of a hidden tool.

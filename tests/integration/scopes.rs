@@ -12,7 +12,7 @@ const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 /// How often a child was asked to do something, whoever wants to know what it offers.
 fn asked(record: &Record) -> usize {
-    record.lines().iter().filter(|line| line.contains("\"tools/call\"") || line.contains("read\"")).count()
+    record.lines().iter().filter(|line| line.contains("/call\"") || line.contains("read\"")).count()
 }
 
 /// What every test here asks for.
