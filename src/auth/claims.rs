@@ -12,7 +12,7 @@ use super::scopes::Scopes;
 use super::trail::Trail;
 use super::{Admitted, Asked};
 use crate::caller::{Principal, TokenHolder};
-use crate::config::Issuer;
+use crate::config::{Issuer, ServerAuth};
 
 /// The longest subject or client, in bytes.
 const NAME_BYTES: usize = 1024;
@@ -109,7 +109,7 @@ impl Verified {
         let begun = now.saturating_add(self.leeway) >= self.not_before;
         let at = Instant(self.not_before, now);
         trail.check(TokenFault::NotYet, "nbf", begun, &"a time that has come, or none", &at)?;
-        let wanted = Wanted { listed: &issuer.audiences, resource: &asked.policy.resource };
+        let wanted = Wanted::of(issuer, asked.policy);
         let is_for = self.audiences.iter().any(|audience| wanted.has(audience));
         trail.check(TokenFault::Audience, claim_name(issuer), is_for, &wanted, &Listed(&self.audiences))?;
         let Some(bound) = &self.thumbprint else { return Ok(()) };
@@ -234,13 +234,18 @@ fn said(claims: &Map<String, Value>, claim: &str) -> String {
 /// What a token may have been issued for.
 struct Wanted<'a> {
     listed: &'a [String],
-    resource: &'a str,
+    /// The URLs its clients know; what is empty is none.
+    resources: [&'a str; 2],
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    fn of(issuer: &'a Issuer, policy: &'a ServerAuth) -> Wanted<'a> {
+        Wanted { listed: &issuer.audiences, resources: [&policy.resource, &policy.sse_resource] }
+    }
+
     fn has(&self, audience: &str) -> bool {
         match self.listed {
-            [] => !self.resource.is_empty() && audience == self.resource,
+            [] => !audience.is_empty() && self.resources.contains(&audience),
             listed => listed.iter().any(|one| one == audience),
         }
     }
@@ -249,7 +254,11 @@ impl Wanted<'_> {
 impl Display for Wanted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.listed {
-            [] => write!(f, "\"{}\"", self.resource),
+            [] => {
+                let [resource, sse] = self.resources;
+                write!(f, "\"{resource}\"")?;
+                if sse.is_empty() { Ok(()) } else { write!(f, " or \"{sse}\"") }
+            }
             listed => write!(f, "one of {listed:?}"),
         }
     }

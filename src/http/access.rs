@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::auth::{Admitted, Answer, Operation, Rejection, Requirements, Resource};
+use crate::auth::{Admitted, Answer, Metadata, Operation, Rejection, Requirements, Resource};
 use crate::config::Tools;
 use crate::http::refusal::Refused;
 use crate::mcp::message::Message;
@@ -21,6 +21,11 @@ pub(super) struct Access {
 impl Access {
     pub(super) fn new(resource: Resource, requirements: &Arc<Requirements>, tools: &Arc<Tools>) -> Access {
         Access { resource, requirements: Arc::clone(requirements), tools: Arc::clone(tools) }
+    }
+
+    /// The metadata of the server, if it takes access tokens.
+    pub(super) fn metadata(&self) -> Option<&Metadata> {
+        self.resource.metadata()
     }
 
     /// What a caller is told that is not let in.

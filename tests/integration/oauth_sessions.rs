@@ -244,7 +244,9 @@ fn streams_end_with_their_token_and_are_resumed_with_another() {
 fn http_sse_ends_with_its_token() {
     let issuer = Issuer::start();
     let gateway = start(&issuer, "", &Server::fake("fake").key("legacy_sse = true"));
-    let brief = token(&issuer, json!({ "exp": now() + 2 }));
+    // Issued for the URL that such clients know.
+    let brief = issuer.token(&format!("{PUBLIC}/fake/sse"), json!({ "exp": now() + 2 }));
+    let brief = format!("Bearer {brief}");
     let request = Request::get("/fake/sse").header("Accept", "text/event-stream").header("Authorization", &brief);
     let mut bare = Exchange::send(gateway.address(), &request).stream();
     let mut begun = Exchange::send(gateway.address(), &request).stream();
