@@ -233,8 +233,13 @@ impl Doors<'_> {
             let opening = || keys.values().filter(|key| key.servers.as_ref().is_none_or(opens));
             if asks && self.has_keys() && opening().next().is_none() {
                 self.report.warning(format!("{name}: no key opens it yet"));
-            } else if asks && !said.server.auth.scope_rules.scopes.is_empty() && opening().all(|key| key.scopes.is_empty()) {
-                self.report.warning(format!("{name}: it asks for scopes, and no key has any: write `scopes` in the key's table"));
+            } else if asks
+                && !said.server.auth.scope_rules.scopes.is_empty()
+                && opening().all(|key| key.scopes.is_empty())
+            {
+                self.report.warning(format!(
+                    "{name}: it asks for scopes, and no key has any: write `scopes` in the key's table"
+                ));
             }
         }
     }

@@ -78,8 +78,10 @@ impl Access {
         let parts = Message::parse_batch(text, Author::Client).unwrap_or_default();
         let messages: Vec<Message> = parts.into_iter().filter_map(Result::ok).collect();
         let tools: Vec<Option<String>> = messages.iter().map(|message| self.named_tool(message)).collect();
-        let operations =
-            messages.iter().zip(&tools).map(|(message, tool)| Operation { method: message.method(), tool: tool.as_deref() });
+        let operations = messages
+            .iter()
+            .zip(&tools)
+            .map(|(message, tool)| Operation { method: message.method(), tool: tool.as_deref() });
         self.verdict(self.requirements.check(&caller.scopes, operations))
     }
 

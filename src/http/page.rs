@@ -106,7 +106,8 @@ mod tests {
     use super::{POLICY, Page, STYLE, escaped};
     use crate::paste;
 
-    const OPEN: Page<'_> = Page { name: "everything", url: "http://127.0.0.1:8080/mcp", needs_key: false, logs_in: false };
+    const OPEN: Page<'_> =
+        Page { name: "everything", url: "http://127.0.0.1:8080/mcp", needs_key: false, logs_in: false };
 
     #[test]
     fn it_shows_what_to_paste_and_asks_for_the_readers_own_key() {

@@ -100,7 +100,8 @@ impl Rules {
         let tools = Arc::new(server.config().tools.clone());
         let public_url = self.listen.public_url.clone();
         let mut serve = |path: &str, route, resource: &str| {
-            let parts = ResourceParts { name: server.name(), path: resource, auth, issuers, public_url: public_url.as_ref() };
+            let parts =
+                ResourceParts { name: server.name(), path: resource, auth, issuers, public_url: public_url.as_ref() };
             let resource = Resource::new(&parts);
             if let Some(metadata) = resource.metadata() {
                 self.metadata.entry(metadata.path.clone()).or_insert_with(|| metadata.document.clone());
