@@ -197,6 +197,7 @@ impl Reloader {
             config = self.file(),
             added = names(&plan.added),
             changed = join(&changed),
+            renewed = names(&plan.renewed),
             removed = names(&plan.removed),
             tables = join(&tables(&self.config, next)),
             keys_added = join(&keys.added),

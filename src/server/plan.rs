@@ -22,6 +22,8 @@ pub struct Plan {
     pub added: Vec<Arc<Server>>,
     /// What comes in the place of a server whose table changed: old and new.
     pub changed: Vec<(Arc<Server>, Arc<Server>)>,
+    /// What comes in the place of a server whose table changed where its children need not know.
+    pub renewed: Vec<Arc<Server>>,
     /// Names that are gone.
     pub removed: Vec<Arc<Server>>,
 }
@@ -59,7 +61,13 @@ impl Servers {
                     plan.changed.push((Arc::clone(old), Arc::clone(&new)));
                     new
                 }
-                Some(old) if renew || old.config() != &**config => old.renewed(parts()),
+                Some(old) if renew || old.config() != &**config => {
+                    let new = old.renewed(parts());
+                    if has_other_rules(old.config(), config) {
+                        plan.renewed.push(Arc::clone(&new));
+                    }
+                    new
+                }
                 Some(old) => Arc::clone(old),
             };
             plan.servers.push(server);
@@ -122,6 +130,11 @@ impl Servers {
         server.close().await;
         self.roster().forget(&server);
     }
+}
+
+/// Whether callers may do something else of what a child offers.
+pub(super) fn has_other_rules(old: &config::Server, new: &config::Server) -> bool {
+    old.tools != new.tools || old.auth.scope_rules != new.auth.scope_rules
 }
 
 /// Whether children of one table cannot serve for the other. Only readiness asks for `required`, and what `auto`
