@@ -111,10 +111,11 @@ impl Requirements {
 fn broader(scope: &str, rules: &ScopeRules) -> Box<[Arc<str>]> {
     let mut found: BTreeSet<&str> = BTreeSet::from([scope]);
     let mut open = vec![scope];
-    let by_implied: BTreeMap<&str, Vec<&str>> = rules.implies.iter().fold(BTreeMap::new(), |mut map, (broad, narrow)| {
-        narrow.iter().for_each(|narrow| map.entry(narrow.as_str()).or_default().push(broad));
-        map
-    });
+    let by_implied: BTreeMap<&str, Vec<&str>> =
+        rules.implies.iter().fold(BTreeMap::new(), |mut map, (broad, narrow)| {
+            narrow.iter().for_each(|narrow| map.entry(narrow.as_str()).or_default().push(broad));
+            map
+        });
     while let Some(narrow) = open.pop() {
         let unseen = by_implied.get(narrow).into_iter().flatten().filter(|broad| found.insert(broad));
         open.extend(unseen.copied().collect::<Vec<_>>());
@@ -136,7 +137,11 @@ mod tests {
             [servers.s]\ncommand = \"x\"\nauth.tools = { \"delete_*\" = [\"write\"], \"*_all\" = [\"every\"] }\n";
         let text = text.replace("HASH", &"0".repeat(64));
         // A table may be opened once.
-        let text = text.replacen("auth.methods = [\"api_key\"]\n", "", 1).replacen("[auth]\n", "[auth]\nmethods = [\"api_key\"]\n", 1);
+        let text = text.replacen("auth.methods = [\"api_key\"]\n", "", 1).replacen(
+            "[auth]\n",
+            "[auth]\nmethods = [\"api_key\"]\n",
+            1,
+        );
         let loaded = config::parse(&text, "test", Path::new("/"), &|_| None).expect("a configuration");
         Requirements::new(&loaded.config.servers["s"].auth.scope_rules)
     }
