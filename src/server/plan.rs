@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::config;
+use crate::config::{self, ServerAuth};
 use crate::server::open::Server;
 use crate::server::servers::{Servers, Settings};
 use crate::telemetry::label::SessionEnd;
@@ -127,6 +127,7 @@ impl Servers {
 /// Whether children of one table cannot serve for the other. Only readiness asks for `required`, and what `auto`
 /// means depends on how many servers there are. What callers may do of what a child offers is none of its business.
 fn wants_other_children(old: &config::Server, new: &config::Server) -> bool {
-    let auth = config::ServerAuth { scope_rules: new.auth.scope_rules.clone(), ..old.auth.clone() };
+    let ServerAuth { scope_rules, issuers, .. } = new.auth.clone();
+    let auth = ServerAuth { scope_rules, issuers, ..old.auth.clone() };
     config::Server { required: new.required, tools: new.tools.clone(), auth, ..old.clone() } != *new
 }
