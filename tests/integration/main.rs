@@ -66,6 +66,7 @@ mod drain;
 mod drain_connection;
 mod environment;
 mod events;
+mod explain_command;
 mod fake_child;
 mod gateway;
 mod handshake;
