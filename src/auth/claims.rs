@@ -280,3 +280,7 @@ impl Display for Instant {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "claims_test.rs"]
+mod tests;

@@ -54,7 +54,16 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let names = filed.keys().cloned().collect();
     let keys = keys::join(section.report, said, filed);
     let auth = Auth { keys, keys_file, filed: names, issuers };
-    Said { methods: methods.unwrap_or_default(), methods_refused, place, auth, has_keys, has_issuers, openings, scope_rules }
+    Said {
+        methods: methods.unwrap_or_default(),
+        methods_refused,
+        place,
+        auth,
+        has_keys,
+        has_issuers,
+        openings,
+        scope_rules,
+    }
 }
 
 fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {

@@ -55,7 +55,10 @@ fn every_check_is_told_and_the_token_is_not() {
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains("let in as token:alice@") && text.contains("scopes: read write"), "{text}");
         assert!(!text.contains("FAIL") && !text.contains(&good), "{text}");
-        assert!(["iss", "alg", "kid", "signature", "exp", "aud", "sub"].iter().all(|name| text.contains(name)), "{text}");
+        assert!(
+            ["iss", "alg", "kid", "signature", "exp", "aud", "sub"].iter().all(|name| text.contains(name)),
+            "{text}"
+        );
     }
     let two = token(json!({ "aud": ["account", "a\u{1b}[31m"], "exp": now() - 100 }));
     let (status, text) = explain(&toml, &two);
@@ -108,7 +111,9 @@ fn online_says_what_issuers_offer() {
     let check = || gangway(&["check", "FILE", "--online"], &toml, "");
     let (status, text) = check();
     assert_eq!(status, Some(0), "{text}");
-    for said in ["issuer main", "openid-configuration", "register a client by hand", "S256          named", "auth explain"] {
+    for said in
+        ["issuer main", "openid-configuration", "register a client by hand", "S256          named", "auth explain"]
+    {
         assert!(text.contains(said), "{said}: {text}");
     }
     issuer.claim("client_id_metadata_document_supported", true.into());
