@@ -289,3 +289,7 @@ impl Display for Instant {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "claims_test.rs"]
+mod tests;

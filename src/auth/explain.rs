@@ -30,7 +30,7 @@ pub async fn explain(auth: &Auth, asked: &Asked<'_>, token: &[u8]) -> Explanatio
     if !takes(Method::Oauth) || (takes(Method::ApiKey) && token.starts_with(PREFIX.as_bytes())) {
         return explain_key(auth, asked, token);
     }
-    let fetcher = Fetcher::new();
+    let fetcher = Arc::<Fetcher>::default();
     let authority = |(name, config): (&Arc<str>, &Arc<_>)| {
         (Arc::clone(name), Arc::new(Authority::new(Arc::clone(name), Arc::clone(config), Arc::clone(&fetcher))))
     };

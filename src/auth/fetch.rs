@@ -14,6 +14,8 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -62,24 +64,13 @@ impl fmt::Display for FetchError {
 impl std::error::Error for FetchError {}
 
 /// Asks authorization servers. Each exchange has a connection of its own: they are minutes apart.
+#[derive(Default)]
 pub(super) struct Fetcher {
-    tls: TlsConnector,
+    /// Made for the first https URL: it reads the system's certificate authorities.
+    tls: OnceCell<TlsConnector>,
 }
 
 impl Fetcher {
-    /// Trusts the certificate authorities of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`; reads them.
-    pub(super) fn new() -> Arc<Fetcher> {
-        let mut roots = RootCertStore::empty();
-        let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider has the suites of TLS 1.2 and 1.3")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Arc::new(Fetcher { tls: TlsConnector::from(Arc::new(config)) })
-    }
-
     /// Gets what stands at `url`: its headers and its bytes.
     ///
     /// # Errors
@@ -102,6 +93,11 @@ impl Fetcher {
     /// See [`FetchError`].
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, FetchError> {
         timeout(TIME, self.exchange(request)).await.unwrap_or(Err(FetchError::Timeout))
+    }
+
+    async fn tls(&self) -> Result<&TlsConnector, FetchError> {
+        let made = || async { spawn_blocking(connector).await };
+        self.tls.get_or_try_init(made).await.map_err(|error| FetchError::Unreachable(error.to_string()))
     }
 
     async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Bytes>, FetchError> {
@@ -134,8 +130,21 @@ impl Fetcher {
             };
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|_| FetchError::Url)?;
-        talk(self.tls.connect(name, stream).await.map_err(unreachable)?, request).await
+        talk(self.tls().await?.connect(name, stream).await.map_err(unreachable)?, request).await
     }
+}
+
+/// Trusts the certificate authorities of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+fn connector() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let _counts = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the suites of TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(config))
 }
 
 /// How long an answer may be taken for fresh, in seconds, where it says so (RFC 9111, 5.2.2.1).
@@ -195,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn plain_http_does_not_leave_this_machine() {
-        let fetcher = Fetcher::new();
+        let fetcher = Fetcher::default();
         for url in ["http://169.254.169.254/", "http://10.0.0.1/keys", "http://example.com/", "ftp://127.0.0.1/", "/x"]
         {
             assert_eq!(fetcher.get(url).await.map(|_| ()), Err(FetchError::Url), "{url}");

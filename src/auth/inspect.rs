@@ -35,7 +35,7 @@ pub struct Offer {
 
 /// Asks an issuer for its metadata and its keys.
 pub async fn inspect(name: &Arc<str>, issuer: &Arc<Issuer>) -> Inspection {
-    let authority = Authority::new(Arc::clone(name), Arc::clone(issuer), Fetcher::new());
+    let authority = Authority::new(Arc::clone(name), Arc::clone(issuer), Arc::<Fetcher>::default());
     let metadata = authority.discover().await.map_err(|trouble| trouble.to_string());
     let form = authority.metadata().map_or(Form::AuthorizationServer, |(form, _)| form);
     let keys = authority.fetch().await.map_err(|trouble| trouble.to_string());

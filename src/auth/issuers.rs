@@ -38,8 +38,7 @@ const INACTIVE: usize = 4096;
 pub struct Issuers {
     /// Readers clone the `Arc` out and never hold a lock while they work; whoever keeps keys fresh watches it.
     current: watch::Sender<Arc<Circle>>,
-    /// Made when the first issuer is there: it reads the system's certificate authorities.
-    fetcher: OnceLock<Arc<Fetcher>>,
+    fetcher: Arc<Fetcher>,
     metrics: Arc<Metrics>,
     /// Whether every issuer could be asked at once, some time.
     was_ready: AtomicBool,
@@ -77,7 +76,7 @@ impl Issuers {
     pub fn new(auth: &Auth, metrics: Arc<Metrics>) -> Arc<Issuers> {
         let issuers = Issuers {
             current: watch::Sender::default(),
-            fetcher: OnceLock::new(),
+            fetcher: Arc::default(),
             metrics,
             was_ready: AtomicBool::new(false),
         };
@@ -93,10 +92,7 @@ impl Issuers {
             before.authorities.get(name).filter(|authority| authority.config == *config).cloned()
         };
         let authority = |(name, config): (&Arc<str>, &Arc<Issuer>)| {
-            let fresh = || {
-                let fetcher = self.fetcher.get_or_init(Fetcher::new);
-                Arc::new(Authority::new(Arc::clone(name), Arc::clone(config), Arc::clone(fetcher)))
-            };
+            let fresh = || Arc::new(Authority::new(Arc::clone(name), Arc::clone(config), Arc::clone(&self.fetcher)));
             (Arc::clone(name), kept(name, config).unwrap_or_else(fresh))
         };
         let authorities: BTreeMap<_, _> = auth.issuers.iter().map(authority).collect();

@@ -33,6 +33,7 @@ impl Doors<'_> {
             said.server.auth.scope_rules = std::mem::take(&mut said.scope_rules).over(&self.auth.scope_rules);
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
                 self.judge(name, said, &methods);
+                self.check_issuers(said);
                 if methods.contains(&Method::Oauth) {
                     self.take_issuers(said);
                 }
@@ -53,19 +54,22 @@ impl Doors<'_> {
         self.listen.public_url.as_ref().is_some_and(|url| !url.is_loopback())
     }
 
+    /// Refuses issuers that there are not.
+    fn check_issuers(&self, said: &Said) {
+        let known = &self.auth.auth.issuers;
+        for (place, name) in said.issuers.iter().flatten().filter(|(_, name)| !known.contains_key(name)) {
+            let remedy = match suggest::nearest(name, known.keys().map(AsRef::as_ref)) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("write [auth.issuers.{}]", name.escape_debug()),
+            };
+            let message = format!("there is no issuer `{}`", name.escape_debug());
+            self.report.problem(Some(place), message, remedy);
+        }
+    }
+
     /// Fills in what tokens must be issued for at a server, and by whom.
     fn take_issuers(&self, said: &mut Said) {
         let known = &self.auth.auth.issuers;
-        if let Some(named) = &said.issuers {
-            for (place, name) in named.iter().filter(|(_, name)| !known.contains_key(name)) {
-                let remedy = match suggest::nearest(name, known.keys().map(AsRef::as_ref)) {
-                    Some(near) => format!("did you mean \"{near}\"?"),
-                    None => format!("write [auth.issuers.{}]", name.escape_debug()),
-                };
-                let message = format!("there is no issuer `{}`", name.escape_debug());
-                self.report.problem(Some(place), message, remedy);
-            }
-        }
         let named = said.issuers.as_ref().map(|named| named.iter().map(|(_, name)| Arc::clone(name)).collect());
         said.server.auth.issuers = named.unwrap_or_else(|| known.keys().cloned().collect());
         let Some(url) = &self.listen.public_url else { return };

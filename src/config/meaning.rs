@@ -367,14 +367,13 @@ pub struct ServerAuth {
 }
 
 impl ServerAuth {
-    /// Whether callers prove who they are in the same ways.
+    /// Whether callers who proved who they are by this can do so by `next` too: it takes the same methods, and no issuer
+    /// less.
     #[must_use]
-    pub fn proves_alike(&self, other: &ServerAuth) -> bool {
-        let ServerAuth { methods, issuers, resource, sse_resource, scope_rules: _ } = self;
-        *methods == other.methods
-            && *issuers == other.issuers
-            && *resource == other.resource
-            && *sse_resource == other.sse_resource
+    pub fn proves_alike(&self, next: &ServerAuth) -> bool {
+        let ServerAuth { methods, issuers, resource, sse_resource: _, scope_rules: _ } = self;
+        let has_all = issuers.iter().all(|issuer| next.issuers.contains(issuer));
+        *methods == next.methods && has_all && *resource == next.resource
     }
 }
 

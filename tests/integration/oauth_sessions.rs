@@ -9,12 +9,47 @@ use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Connection, Request, Response};
 use crate::gateway::Gateway;
-use crate::issuer::{Issuer, now, start_gateway};
+use crate::issuer::{self, SigningKey, now};
 use crate::session::{Exchange, Session, call, initialize};
 
 const PUBLIC: &str = "http://127.0.0.1:1";
 const AUDIENCE: &str = "http://127.0.0.1:1/fake/mcp";
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+
+/// An issuer with the one key it signs with.
+struct Issuer {
+    server: issuer::Issuer,
+    key: SigningKey,
+}
+
+impl Issuer {
+    fn start() -> Issuer {
+        let key = SigningKey::es256("k");
+        Issuer { server: issuer::Issuer::start(&[&key]), key }
+    }
+
+    /// Its table; `more` are further lines.
+    fn toml(&self, name: &str, more: &str) -> String {
+        self.server.toml(name, more)
+    }
+
+    /// A token for `audience` with these claims beside `iss`, `aud`, `exp` and `sub`, which they may replace.
+    fn token(&self, audience: &str, claims: Value) -> String {
+        let mut all = json!({ "iss": self.server.url(), "aud": audience, "exp": now() + 3600, "sub": "alice" });
+        for (name, value) in claims.as_object().unwrap() {
+            all[name] = value.clone();
+        }
+        self.key.token(&self.key.header(), &all)
+    }
+}
+
+/// A gateway that takes tokens, with the keys of its issuers loaded.
+#[track_caller]
+fn start_gateway(toml: &str) -> Gateway {
+    let gateway = Gateway::start(toml);
+    gateway.await_event("issuers_ready", |_| true);
+    gateway
+}
 
 /// A gateway with one server, `fake`, and tokens of this issuer.
 fn start(issuer: &Issuer, more: &str, server: &Server) -> Gateway {
@@ -143,7 +178,10 @@ fn a_bad_token_is_told_what_is_wrong_and_where_to_ask() {
         (token(json!({ "exp": now() - 5 })), "The access token has expired"),
         (token(json!({ "sub": "" })), "The access token names no subject"),
         (stranger.token(AUDIENCE, json!({})), "The issuer of the access token is not accepted"),
-        (stranger.token(AUDIENCE, json!({ "iss": issuer.url })), "The signature of the access token is not valid"),
+        (
+            stranger.token(AUDIENCE, json!({ "iss": issuer.server.url() })),
+            "The signature of the access token is not valid",
+        ),
         ("junk".to_owned(), "The access token is malformed"),
         (format!("{good}\\\""), "The signature of the access token is not valid"),
     ];
@@ -324,6 +362,28 @@ fn an_issuer_that_is_gone_takes_its_sessions_along() {
     while cut.next_event_or_end().is_some() {}
     gateway.await_metric("sessions_closed_total", &[("reason", "admin")], |count| count >= 1.0);
     assert_eq!(theirs.post_request(PING).send(gateway.address()).status(), 401);
+}
+
+/// As a whole, if a server no longer takes an issuer: who of its callers came by which is not asked.
+#[test]
+fn a_server_that_takes_an_issuer_no_more_ends_its_sessions() {
+    let (stays, goes) = (Issuer::start(), Issuer::start());
+    let toml = |taken: &str| {
+        let listen = format!("listen.public_url = \"{PUBLIC}\"\n[auth]\nmethods = [\"oauth\"]\n");
+        let server = Server::fake("fake").key(&format!("auth.issuers = [{taken}]")).key("legacy_sse = true");
+        format!("{listen}{}{}{}", stays.toml("stays", ""), goes.toml("goes", ""), server.toml())
+    };
+    let gateway = start_gateway(&toml("\"stays\", \"goes\""));
+    let authorization = of(&goes, "alice", "c");
+    let mut cut = open(&gateway, &authorization).get();
+    let request =
+        Request::get("/fake/sse").header("Accept", "text/event-stream").header("Authorization", &authorization);
+    let mut bare = Exchange::send(gateway.address(), &request).stream();
+    bare.next_event();
+    let reloaded = gateway.reload(&toml("\"stays\""));
+    assert_eq!((&reloaded["renewed"], &reloaded["changed"]), (&json!("fake"), &Value::Null), "{reloaded}");
+    while cut.next_event_or_end().is_some() {}
+    while bare.next_event_or_end().is_some() {}
 }
 
 /// R:A13, F:E06: the token is nowhere a child could see it, nor in the log, nor in the numbers.

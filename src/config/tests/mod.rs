@@ -2,6 +2,7 @@
 
 mod doors;
 mod files;
+mod issuers;
 mod problems;
 mod run;
 mod sandbox;
