@@ -195,7 +195,16 @@ impl Registry {
         if !self.by_account.iter().any(|entry| is_over(entry.key())) {
             return;
         }
-        for session in self.all().into_iter().filter(|session| is_over(session.principal())) {
+        self.end_revoked(self.all().into_iter().filter(|session| is_over(session.principal())));
+    }
+
+    /// As [`Registry::revoke`], at the server with this name only.
+    pub fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.end_revoked(self.of_server(server).into_iter().filter(|session| is_over(session.principal())));
+    }
+
+    fn end_revoked(&self, sessions: impl Iterator<Item = Arc<Session>>) {
+        for session in sessions {
             for stream in session.streams().into_iter().filter(|stream| stream.is_read()) {
                 stream.report_cut(StreamCut::TokenExpired);
             }

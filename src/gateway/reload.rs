@@ -165,6 +165,7 @@ impl Reloader {
         admin_door.set_rules(&next.admin, &next.listen, &next.limits);
         net.send_replace(terms(next));
         revocation.end(&replaced);
+        plan.renewed.iter().for_each(|(_, server)| revocation.end_untaken(server, &next.auth));
         servers.part_with(plan);
         plan.removed.iter().for_each(|server| door.leave(server.name()));
         plan.locked_out().for_each(|server| door.leave(server.name()));

@@ -8,8 +8,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::auth::{Issuers, Keys};
 use crate::caller::Principal;
+use crate::config::Auth;
 use crate::http::Door;
-use crate::server::Servers;
+use crate::server::{Server, Servers};
 
 /// Pause between two looks at what expires; a key that is taken back is acted upon at once.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,6 +32,18 @@ impl Revocation {
             looks.tick().await;
             self.end(&[]);
         }
+    }
+
+    /// Ends what callers have open at a server by tokens of issuers that it does not take, out of those of `auth`.
+    pub(super) fn end_untaken(&self, server: &Server, auth: &Auth) {
+        let taken = server.config().auth.issuers.iter().filter_map(|name| auth.issuers.get(name));
+        let taken: Vec<&str> = taken.map(|issuer| &*issuer.issuer).collect();
+        let is_over = |principal: &Principal| match principal {
+            Principal::Token(holder) => !taken.contains(&&*holder.issuer),
+            _ => false,
+        };
+        self.servers.revoke_at(server.name(), is_over);
+        self.door.revoke_at(server.name(), is_over);
     }
 
     /// Ends everything of callers whose issuer is gone, whose key is gone or expired, and of `replaced` ones, whose name

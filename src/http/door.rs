@@ -169,6 +169,11 @@ impl Door {
         self.channels.revoke(is_over, now_unix);
     }
 
+    /// The same at the server with this name only.
+    pub fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.channels.revoke_at(server, is_over);
+    }
+
     /// Ends the streams that were opened at this server before there was a session.
     pub fn leave(&self, server: &str) {
         self.channels.leave(server);

@@ -124,6 +124,11 @@ impl Channels {
         self.end(|channel| is_over(&channel.principal) || has_expired(channel), StreamCut::TokenExpired);
     }
 
+    /// Ends the streams of callers who may have none any more at this server.
+    pub(super) fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.end(|channel| &*channel.server == server && is_over(&channel.principal), StreamCut::TokenExpired);
+    }
+
     /// Ends the streams of a server that serves no more, or not as it did; those with a session end with it.
     pub(super) fn leave(&self, server: &str) {
         self.end(|channel| &*channel.server == server, StreamCut::Drain);

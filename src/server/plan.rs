@@ -38,7 +38,7 @@ impl Plan {
     /// found again.
     pub fn locked_out(&self) -> impl Iterator<Item = &Arc<Server>> {
         let is_other = |(old, new): &&(Arc<Server>, Arc<Server>)| !old.config().auth.proves_alike(&new.config().auth);
-        self.changed.iter().chain(&self.renewed).filter(is_other).map(|(_, new)| new)
+        self.changed.iter().filter(is_other).map(|(_, new)| new)
     }
 
     /// The servers that take no new session any more.

@@ -364,9 +364,9 @@ fn an_issuer_that_is_gone_takes_its_sessions_along() {
     assert_eq!(theirs.post_request(PING).send(gateway.address()).status(), 401);
 }
 
-/// As a whole, if a server no longer takes an issuer: who of its callers came by which is not asked.
+/// F:F07: the same at a server that takes an issuer no more; what is open by tokens of another one goes on.
 #[test]
-fn a_server_that_takes_an_issuer_no_more_ends_its_sessions() {
+fn a_server_that_takes_an_issuer_no_more_ends_what_is_open_by_it() {
     let (stays, goes) = (Issuer::start(), Issuer::start());
     let toml = |taken: &str| {
         let listen = format!("listen.public_url = \"{PUBLIC}\"\n[auth]\nmethods = [\"oauth\"]\n");
@@ -376,6 +376,9 @@ fn a_server_that_takes_an_issuer_no_more_ends_its_sessions() {
     let gateway = start_gateway(&toml("\"stays\", \"goes\""));
     let authorization = of(&goes, "alice", "c");
     let mut cut = open(&gateway, &authorization).get();
+    let ours = open(&gateway, &of(&stays, "alice", "c"));
+    let mut kept = ours.get();
+    kept.next_event();
     let request =
         Request::get("/fake/sse").header("Accept", "text/event-stream").header("Authorization", &authorization);
     let mut bare = Exchange::send(gateway.address(), &request).stream();
@@ -384,6 +387,8 @@ fn a_server_that_takes_an_issuer_no_more_ends_its_sessions() {
     assert_eq!((&reloaded["renewed"], &reloaded["changed"]), (&json!("fake"), &Value::Null), "{reloaded}");
     while cut.next_event_or_end().is_some() {}
     while bare.next_event_or_end().is_some() {}
+    notify(&ours, "notifications/tools/list_changed");
+    assert_eq!(kept.next_event().message()["method"], "notifications/tools/list_changed");
 }
 
 /// R:A13, F:E06: the token is nowhere a child could see it, nor in the log, nor in the numbers.
