@@ -1,8 +1,12 @@
-//! Who calls: the typed principal and where the call came from, as plain values.
+//! Who calls: the typed principal, where the call came from and what it brings, as plain values.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+mod variables;
+
+pub use variables::OwnVariables;
 
 /// The typed caller a session belongs to. Two callers are the same exactly when these are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +86,22 @@ pub trait Fate: Send + Sync {
 
     /// Cuts it now because its client stopped reading, as the clock would have later.
     fn cut(&self);
+
+    /// Asks the client to take further requests elsewhere, where the protocol says that of the connection and not in
+    /// an answer (RFC 9113, 6.8).
+    fn leave(&self) {}
+}
+
+/// A client certificate whose signature and time were good when the connection began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// Whose it is: the subject in the form of RFC 4514; where that is empty the first subject alternative name, and
+    /// without one `sha256:` and the thumbprint.
+    pub subject: Arc<str>,
+    /// SHA-256 of the certificate in DER, to which a token may be bound (RFC 8705, 3.1).
+    pub thumbprint: [u8; 32],
+    /// When it ends, in seconds since the Unix epoch.
+    pub expires: u64,
 }
 
 /// How a request reached us.
@@ -91,6 +111,8 @@ pub struct Arrival {
     pub peer: Peer,
     /// Whether only this machine can reach the socket it came by.
     pub local_bind: bool,
+    /// What its client showed in the TLS handshake, checked against the authorities of clients.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// What becomes of its connection.
     pub fate: Arc<dyn Fate>,
 }

@@ -1,5 +1,6 @@
 //! One gateway process: built (bound, nothing served), run, drained. Owns every long-lived task.
 
+mod certificates;
 mod changes;
 mod connections;
 mod drain;
@@ -24,12 +25,13 @@ use tracing::{error, info, warn};
 use crate::auth::{Issuers, Keys};
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::gateway::certificates::Certificates;
 use crate::gateway::issuer_keys::IssuerKeys;
 use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
-use crate::net::{BindError, Connection, Listener, Observer, Phase, Terms, bind, serve};
+use crate::net::{BindError, Connection, Credentials, Listener, Observer, Phase, Terms, TlsProblem, bind, serve};
 use crate::server::{Room, ServersParts, Settings, make_process_undumpable, raise_descriptor_limit};
 use crate::telemetry::{AccessLog, Metrics};
 
@@ -48,6 +50,8 @@ const LAST_BYTES: Duration = Duration::from_secs(1);
 pub enum BuildError {
     /// An address could not be bound.
     Bind(BindError),
+    /// Files of `listen.tls` cannot be served: what `check` says too.
+    Tls(Vec<TlsProblem>),
     /// The system lacks something.
     System(io::Error),
 }
@@ -56,12 +60,27 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Bind(error) => error.fmt(f),
+            BuildError::Tls(problems) => write!(f, "{}", worded(problems)),
             BuildError::System(error) => write!(f, "cannot start: {error}"),
         }
     }
 }
 
 impl std::error::Error for BuildError {}
+
+/// Reads the files of `listen.tls` and does nothing with them; may wait for disks.
+///
+/// # Errors
+/// What is wrong, in words for the operator.
+pub fn check_tls(tls: &config::Tls) -> Result<(), String> {
+    Credentials::read(tls).map(drop).map_err(|problems| worded(&problems))
+}
+
+/// A line for each file.
+fn worded(problems: &[TlsProblem]) -> String {
+    let line = |problem: &TlsProblem| format!("listen.tls: {problem}");
+    problems.iter().map(line).collect::<Vec<_>>().join("\n")
+}
 
 /// What the operator asked for by a signal; each stands for those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,9 +126,14 @@ impl Gateway {
         if let Err(error) = make_process_undumpable() {
             warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");
         }
-        let (listener, admin) = listen(&config).map_err(BuildError::Bind)?;
-        let node = node.into_inner();
         let metrics = Metrics::new(&config.telemetry.metrics);
+        metrics.count_losses_of(&log);
+        let certificates = config.listen.tls.as_ref().map(|tls| Certificates::read(tls, &metrics));
+        let certificates = certificates.transpose().map_err(BuildError::Tls)?;
+        let (mut listener, admin) = listen(&config).map_err(BuildError::Bind)?;
+        listener.tls = certificates.as_ref().map(|certificates| Arc::clone(certificates.tls()));
+        let node = node.into_inner();
+        log.audit().begin(&node).map_err(BuildError::System)?;
         let budget = Budget::new(config.limits.memory);
         let servers = Servers::new(
             &settings(&config),
@@ -145,7 +169,7 @@ impl Gateway {
         let revocation = Arc::new(Revocation { keys, issuers, servers: Arc::clone(&servers), door: Arc::clone(&door) });
         metrics.config_loaded();
         let terms = watch::Sender::new(terms(&config));
-        let held = Held { revocation, admin_door, budget, metrics, log, terms };
+        let held = Held { revocation, admin_door, budget, metrics, log, terms, certificates };
         let room = Room::of_this_process();
         Ok(Gateway { config, node, listener, admin, servers, door, held, descriptors, room })
     }
@@ -269,5 +293,10 @@ async fn wait_for_stop(stop: &mut watch::Receiver<Stop>, tasks: &mut JoinSet<()>
 }
 
 fn arrival(connection: Arc<Connection>) -> Arrival {
-    Arrival { peer: connection.peer, local_bind: connection.local_bind, fate: connection }
+    Arrival {
+        peer: connection.peer,
+        local_bind: connection.local_bind,
+        certificate: connection.certificate(),
+        fate: connection,
+    }
 }

@@ -11,9 +11,9 @@
 //! | `main` | nothing but the call of `cli::main` | `cli` |
 //! | `cli` | commands: flags in, exit status out; signals; what a start shows | `gateway`, `auth`, `mcp` |
 //! | `gateway` | one process: build (bound, nothing served), run, drain; every long-lived task | `net`, `http`, `server`, `auth` |
-//! | `net` | sockets: bind, accept, caps, the clocks of one HTTP/1 connection; knows no MCP | – |
+//! | `net` | sockets: bind, accept, caps, TLS, the clocks of one connection; knows no MCP | – |
 //! | `http` | from a request's head to a typed call, and every way to answer | `auth`, `server`, `exchange`, `mcp` |
-//! | `auth` | who calls: API keys | – |
+//! | `auth` | who calls: API keys, client certificates | – |
 //! | `server` | one configured server: breaker, readiness, opening and finding sessions, why a start failed | `exchange`, `upstream`, `mcp` |
 //! | `exchange` | who takes part in conversations: sessions, their calls, POSTs and streams | `upstream`, `mcp` |
 //! | `upstream` | children: forking, pipes, ids, leases, the pool, the scout, the end | `mcp` |
@@ -28,8 +28,10 @@
 //!
 //! # The life of a request
 //!
-//! 1. `net::accept` takes the connection within the caps; `net::wire` and `net::clock` watch it below hyper: header
-//!    time-out, idle bodies, stalled writes, age, drain.
+//! 1. `net::accept` takes the connection within the caps; `net::secured` shakes hands where the listener speaks TLS;
+//!    `net::wire` and `net::clock` watch it below hyper: header time-out, idle bodies, stalled writes, age, drain. In
+//!    HTTP/2 (`net::multiplex`) each request is a task of its own, owned by its connection, and `net::frames` counts
+//!    what a client sends beside requests.
 //! 2. [`http::Door::handle`] is the one place where requests come in. It finds the route and asks, from the head
 //!    alone: the guard (`Host`, `Origin`, `OPTIONS`), then `auth` for the caller's principal. Every way to say no is a
 //!    `http::refusal::Refused`, which this one place counts, logs and words.
@@ -37,7 +39,7 @@
 //!    stand is found in one pass, what they hold stays raw. Then `http::access` asks whether the caller was granted what
 //!    that takes, and whether the tool it calls is there for clients: before a session is looked for.
 //! 4. `initialize` opens a session (`server::Server::open`): a seat in the registry, the breaker's leave, a leased
-//!    child, a conversation with it. Anything else finds its session by id, server and principal together, or is 404.
+//!    child, a conversation with it. What the caller brings for its own child (`http::own_variables`) goes with the lease. Anything else finds its session by id, server and principal together, or is 404.
 //! 5. `exchange::session::Session::call` reserves a child-side id, keeps the call under it and hands the message to
 //!    `upstream::conversation`, which splices the id in and writes the line to the child's stdin: at once where the
 //!    pipe has room, through a bounded queue else (`upstream::outbound`).
@@ -71,9 +73,11 @@
 //! | what children leave behind, and their control groups | the reaper's thread (`upstream::reaper`), until nothing of an ended child is left |
 //! | which child is free | `upstream::pool`; a `Lease` gives its child back when it is dropped |
 //! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file, `gateway::reload` all |
+//! | certificates in effect | `gateway::certificates`, which follows their files; each connection takes `net::tls`'s as it begins |
 //! | the configuration in effect, starts of servers, servers on their way out | `gateway::reload` |
 //! | which servers there are | `server::roster`; a request finds its server through the rules of the door, which it holds to its end |
 //! | numbers and log lines | `telemetry`; whoever logs never waits |
+//! | the audit log | `telemetry::audit`; where it is required, whoever answers waits for the kernel to have its entry |
 //!
 //! What comes in pairs is a Drop guard: leases, seats, gauges, permits of the budget, the rewritten line of a start.
 //! Locks are taken in the order POST, session, stream, and none while calling into a conversation.

@@ -20,6 +20,9 @@ pub const PATH: &str = "/demo/mcp";
 pub const RAISED: &str =
     "connections_per_address = 1024, sessions.max = 1000000, pool.max_size = 512; sessions.uninitialized = 2s";
 
+/// What of it stands in `[limits]`.
+const ONE_CLIENT: &str = "connections_per_address = 1024";
+
 /// How long a gateway may take to be ready, and children to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,17 +46,22 @@ pub struct Session {
 impl Gateway {
     /// Starts one with a configuration of its own and waits until it has seen its server well.
     pub fn start() -> io::Result<Gateway> {
-        Gateway::start_in("session", "", "")
+        Gateway::start_in("session", "", ONE_CLIENT)
     }
 
     /// The same, its sessions on four children.
     pub fn start_shared() -> io::Result<Gateway> {
-        Gateway::start_in("shared", "pool.min_idle = 4\npool.max_sessions_per_child = 1000000\n", "")
+        Gateway::start_shared_with(ONE_CLIENT)
+    }
+
+    /// The same, with these keys of `[limits]`.
+    pub fn start_shared_with(limits: &str) -> io::Result<Gateway> {
+        Gateway::start_in("shared", "pool.min_idle = 4\npool.max_sessions_per_child = 1000000\n", limits)
     }
 
     /// As [`Gateway::start`], with further keys of `[limits]`.
     pub fn start_with(limits: &str) -> io::Result<Gateway> {
-        Gateway::start_in("session", "", limits)
+        Gateway::start_in("session", "", &format!("{ONE_CLIENT}\n{limits}"))
     }
 
     fn start_in(mode: &str, keys: &str, limits: &str) -> io::Result<Gateway> {
@@ -62,7 +70,7 @@ impl Gateway {
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
         let text = format!(
             "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
-             [limits]\nconnections_per_address = 1024\n{limits}\n[sessions]\nmax = 1000000\nuninitialized = \"2s\"\n\
+             [limits]\n{limits}\n[sessions]\nmax = 1000000\nuninitialized = \"2s\"\n\
              [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
             crate::GANGWAY
         );

@@ -97,10 +97,10 @@ impl Keys {
     }
 
     /// Whether what was opened by this caller may stay open at `now_unix`, in seconds since the Unix epoch: its key
-    /// is there and has not expired. Who needed none stays.
+    /// is there and has not expired. Who needed none, or came by something else, stays.
     #[must_use]
     pub fn stands(&self, principal: &Principal, now_unix: u64) -> bool {
-        principal.is_anonymous()
+        !matches!(principal, Principal::Key(_))
             || named(&self.current(), principal).is_some_and(|entry| !entry.key.has_expired(now_unix))
     }
 

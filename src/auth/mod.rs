@@ -3,6 +3,7 @@
 mod api_key;
 mod authority;
 mod bearer;
+mod certificate;
 mod challenge;
 mod claims;
 mod discovery;
@@ -24,6 +25,7 @@ mod token_cache;
 mod trail;
 
 pub use api_key::{Admitted, Keys};
+pub use certificate::admit_certificate;
 pub use discovery::Form;
 pub use explain::{Explanation, explain};
 pub use inspect::{Inspection, Offer, inspect};

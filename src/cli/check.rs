@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use super::{CONFIGURATION, CheckArgs, OK, say};
 use crate::config::{self, Address, Config, Listen, Loaded, Method, Server};
+use crate::gateway::check_tls;
 
 /// Checks a file and says what it serves. Problems and warnings go to standard error.
 pub(super) fn run(args: &CheckArgs) -> ExitCode {
@@ -18,6 +19,10 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
             return ExitCode::from(CONFIGURATION);
         }
     };
+    if let Some(Err(problems)) = loaded.config.listen.tls.as_ref().map(check_tls) {
+        eprintln!("{problems}");
+        return ExitCode::from(CONFIGURATION);
+    }
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
     }
@@ -56,7 +61,7 @@ fn summary(config: &Config) -> String {
     }
     if let Some(address) = &config.admin.address {
         for (path, note) in [("/metrics", "admin"), ("/livez", "health"), ("/readyz", "health")] {
-            own(&base(address), path, note);
+            own(&base("http", address), path, note);
         }
     }
     let widths = [0, 1].map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
@@ -77,18 +82,18 @@ fn urls(listen: &Listen, server: &Server) -> Vec<String> {
 fn bases(listen: &Listen) -> Vec<String> {
     let prefix = listen.public_url.as_ref().map_or("", |url| url.path.as_str());
     let public = listen.public_url.iter().map(ToString::to_string);
-    public.chain(listen.address.iter().map(|address| format!("{}{prefix}", base(address)))).collect()
+    public.chain(listen.address.iter().map(|address| format!("{}{prefix}", base(listen.scheme(), address)))).collect()
 }
 
-fn base(address: &Address) -> String {
+fn base(scheme: &str, address: &Address) -> String {
     match address {
-        Address::Tcp { .. } => format!("http://{address}"),
+        Address::Tcp { .. } => format!("{scheme}://{address}"),
         Address::Unix(path) => format!("unix:{} ", path.display()),
     }
 }
 
 fn admission(server: &Server) -> String {
-    if server.auth.methods.contains(&Method::None) { "no authentication".to_owned() } else { server.auth.words() }
+    if server.auth.methods.contains(&Method::None) { "no authentication".to_owned() } else { server.auth.names() }
 }
 
 /// Every key with its value and who set it.

@@ -9,7 +9,7 @@ use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_
 use crate::cli::terminal::show;
 use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
 use crate::config::{self, LogFormat};
-use crate::gateway::{ConfigSource, Gateway};
+use crate::gateway::{BuildError, ConfigSource, Gateway};
 
 /// Serves what the file says until a signal ends it.
 #[must_use]
@@ -35,6 +35,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     };
     let gateway = match process.build(loaded.config, node) {
         Ok(gateway) => gateway,
+        Err(error @ BuildError::Tls(_)) => return complain(CONFIGURATION, error),
         Err(error) => return complain(FAILURE, error),
     };
     let file = args.config.display().to_string();
@@ -59,7 +60,7 @@ fn announcement(file: &str, gateway: &Gateway) -> String {
             let auth = match endpoint.auth.as_str() {
                 "none" => "no authentication".to_owned(),
                 "api_key" => "API key required".to_owned(),
-                methods => methods.to_owned(),
+                methods => format!("{methods} required"),
             };
             (endpoint.name, endpoint.url, auth)
         })

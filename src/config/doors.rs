@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::auth;
 use super::document::Place;
-use super::meaning::{Admin, Listen, Method, Mode};
+use super::meaning::{Admin, ClientAuth, Listen, Method, Mode};
 use super::pinned;
 use super::report::Report;
 use super::server::Said;
@@ -52,6 +52,10 @@ impl Doors<'_> {
     /// Whether clients elsewhere are told to come.
     fn is_public(&self) -> bool {
         self.listen.public_url.as_ref().is_some_and(|url| !url.is_loopback())
+    }
+
+    fn asks_for_certificates(&self) -> bool {
+        self.listen.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off)
     }
 
     /// Refuses issuers that there are not.
@@ -119,6 +123,11 @@ impl Doors<'_> {
         let place = if said.methods.is_some() { said.places.auth.as_ref() } else { self.auth.place.as_ref() };
         if methods.contains(&Method::ApiKey) && !self.has_keys() {
             self.report.problem(place, "`methods` asks for an API key, but no key is configured", KEY_REMEDY);
+        }
+        if methods.contains(&Method::Mtls) && !self.asks_for_certificates() {
+            let remedy = "write listen.tls with client_ca, and client_auth = \"optional\" or \"required\"";
+            let message = "`methods` has \"mtls\", but clients are asked for no certificate";
+            self.report.problem(place, message, remedy);
         }
         if methods.contains(&Method::Oauth) {
             self.judge_oauth(place);
@@ -217,10 +226,11 @@ impl Doors<'_> {
             self.report.warning(format!("no authentication: {reach} may use {}", unguarded.join(", ")));
         }
         let asks = servers.values().any(|said| said.server.auth.methods.contains(&Method::ApiKey));
-        let encrypted = self.listen.public_url.as_ref().is_some_and(|url| url.scheme == "https");
+        let encrypted =
+            self.listen.tls.is_some() || self.listen.public_url.as_ref().is_some_and(|url| url.scheme == "https");
         if asks && self.is_open() && !encrypted {
             self.report.warning(
-                "API keys travel in plain HTTP: put a TLS proxy in front and set listen.public_url to its https URL",
+                "API keys travel in plain HTTP: set listen.tls, or put a TLS proxy in front and set listen.public_url to its https URL",
             );
         }
     }

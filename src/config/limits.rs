@@ -26,6 +26,7 @@ pub(super) fn read(mut section: Section<'_>) -> Limits {
         write_stall: section.time_above_zero("write_stall", "20s"),
         keep_alive: section.time_above_zero("keep_alive", "75s"),
         connection_age: section.time_or_off("connection_age", "off"),
+        tls_handshake: section.time_above_zero("tls_handshake", "10s"),
     };
     if memory.is_some_and(|memory| memory < limits.body_bytes as u64) {
         let refused = Refused::new("is less than one body (`limits.body_bytes`)", "raise it, or lower the other");

@@ -6,6 +6,7 @@ use super::document::{Node, Value};
 use super::meaning::{Address, Admin, Listen, Network, PublicUrl};
 use super::report::{shown, shown_secret};
 use super::section::Section;
+use super::tls;
 use super::url::{parse_allowed_host, parse_origin};
 
 /// The default of `listen.address`.
@@ -21,6 +22,7 @@ pub(super) fn read(mut section: Section<'_>) -> Listen {
         health: section.boolean("health", false),
         page: section.boolean("page", true),
         trusted_proxies: section.list("trusted_proxies", Network::parse),
+        tls: tls::read(section.table("tls")),
     }
 }
 

@@ -71,6 +71,47 @@ pub struct Listen {
     pub page: bool,
     /// Peers whose forwarded headers count; exempt from the per-address cap.
     pub trusted_proxies: Vec<Network>,
+    /// TLS on TCP addresses; `None` is plain HTTP.
+    pub tls: Option<Tls>,
+}
+
+impl Listen {
+    /// The scheme of URLs at its TCP addresses.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// `tls`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Never empty; the first is for clients that ask for no name, or for one that is in none.
+    pub certificates: Vec<CertificatePair>,
+    /// PEM file of the authorities that sign clients' certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients are asked for one.
+    pub client_auth: ClientAuth,
+}
+
+/// The files of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificatePair {
+    /// PEM: the certificate, then those between it and the authority.
+    pub cert: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+}
+
+/// `tls.client_auth`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// No certificate is asked for.
+    Off,
+    /// One that is shown must be good.
+    Optional,
+    /// There is no connection without one.
+    Required,
 }
 
 /// A parsed `public_url`.
@@ -119,14 +160,16 @@ pub enum Method {
     ApiKey,
     /// `Authorization: Bearer` with an access token of one of [`Auth::issuers`].
     Oauth,
+    /// A client certificate, shown in the TLS handshake.
+    Mtls,
     /// Nothing is asked.
     None,
 }
 
 impl Method {
     /// Every method, under the name an operator writes.
-    pub(super) const NAMED: [(&'static str, Method); 3] =
-        [("api_key", Method::ApiKey), ("oauth", Method::Oauth), ("none", Method::None)];
+    pub(super) const NAMED: [(&'static str, Method); 4] =
+        [("api_key", Method::ApiKey), ("oauth", Method::Oauth), ("mtls", Method::Mtls), ("none", Method::None)];
 
     /// The name an operator writes.
     #[must_use]
@@ -200,6 +243,8 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// Longest life of a connection; `None` is off.
     pub connection_age: Option<Duration>,
+    /// Longest time a TLS handshake may take.
+    pub tls_handshake: Duration,
 }
 
 /// `[sessions]`
@@ -306,6 +351,8 @@ pub struct Server {
     pub env: BTreeMap<String, String>,
     /// Names passed on from the gateway's own environment, beside the built-in list.
     pub env_pass: Vec<String>,
+    /// Variables whose values each caller brings, for a child of its own.
+    pub env_from: EnvFrom,
     /// Whether everything of the gateway's environment but `GANGWAY_*` is passed on (`run`).
     pub env_inherit: bool,
     /// Path of the endpoint, without the public prefix.
@@ -350,6 +397,29 @@ impl fmt::Debug for Server {
     }
 }
 
+/// `env_from`: where the values of variables come from that a caller brings for a child of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvFrom {
+    /// Variables by header name, which is in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// Variables by claim of the caller's token.
+    pub claims: BTreeMap<String, String>,
+}
+
+impl EnvFrom {
+    /// Whether no value comes from callers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty() && self.claims.is_empty()
+    }
+
+    /// Whether a caller decides about the variable with this name.
+    #[must_use]
+    pub fn sets(&self, variable: &str) -> bool {
+        self.headers.values().chain(self.claims.values()).any(|name| name == variable)
+    }
+}
+
 /// Who may enter one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerAuth {
@@ -378,9 +448,9 @@ impl ServerAuth {
 }
 
 impl ServerAuth {
-    /// The accepted methods as an operator lists them.
+    /// The names of the methods, for people.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn names(&self) -> String {
         self.methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(", ")
     }
 }
@@ -493,8 +563,19 @@ pub struct Telemetry {
     pub format: LogFormat,
     /// `log.access`
     pub access: Access,
+    /// `log.audit`, where there is one.
+    pub audit: Option<Audit>,
     /// `metrics`
     pub metrics: Metrics,
+}
+
+/// `log.audit` and `log.audit_required`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether a request is only served if its entry can be written.
+    pub required: bool,
 }
 
 /// `log.level`

@@ -16,6 +16,7 @@ mod convert;
 mod document;
 mod doors;
 mod env_file;
+mod env_from;
 mod glob;
 mod interpolate;
 mod issuer;
@@ -26,6 +27,7 @@ mod listen;
 mod meaning;
 mod memory;
 mod network;
+mod permission;
 mod pinned;
 mod problem;
 mod report;
@@ -40,6 +42,7 @@ mod suggest;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod tools;
 mod unit;
 mod url;
@@ -51,6 +54,7 @@ use std::sync::Arc;
 use document::{Table, Value};
 use doors::Doors;
 use interpolate::Sources;
+use permission::{holds_secret, warn_if_readable};
 use report::Report;
 use section::Section;
 
@@ -59,9 +63,9 @@ pub use issuer::{Algorithm, Introspection, Issuer, Provider, Tokens};
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
-    Access, Address, Admin, Auth, Breaker, Config, Drain, Key, Limits, Listen, LogFormat, LogLevel, Method, Metrics,
-    Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Sandbox, Server, ServerAuth, Sessions, Streams, Telemetry,
-    Timeouts, UserName,
+    Access, Address, Admin, Audit, Auth, Breaker, CertificatePair, ClientAuth, Config, Drain, EnvFrom, Key, Limits,
+    Listen, LogFormat, LogLevel, Method, Metrics, Mode, Network, Pool, PublicUrl, Queue, Replay, Required, Sandbox,
+    Server, ServerAuth, Sessions, Streams, Telemetry, Timeouts, Tls, UserName,
 };
 pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};
@@ -98,6 +102,11 @@ pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result
     let whole = std::path::absolute(path).map_err(unreadable)?;
     let base = whole.parent().unwrap_or(&whole);
     let mut loaded = parse(&text, &path.display().to_string(), base, environment)?;
+    if holds_secret(&loaded.effective) {
+        loaded.warnings.extend(warn_if_readable("the configuration file", path));
+    }
+    let keys_file = loaded.config.auth.keys_file.as_deref();
+    loaded.warnings.extend(keys_file.and_then(|path| warn_if_readable("the keys file", path)));
     loaded.warnings.extend(warn_of_root());
     Ok(loaded)
 }

@@ -1,5 +1,7 @@
 //! What must not be shown: one rule for messages, for `check --explain` and for argument lists.
 
+use super::meaning::Server;
+
 /// What stands for a secret.
 pub(super) const HIDDEN: &str = "(hidden)";
 
@@ -45,23 +47,38 @@ fn in_environment(before: &str) -> bool {
 
 /// An argument list as it may be shown: the value of a flag whose name says secret is hidden.
 pub(super) fn mask_arguments(arguments: &[String]) -> Vec<String> {
-    let mut hide_next = false;
-    let mut shown = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        let flag = argument.starts_with('-');
-        shown.push(match argument.split_once('=') {
-            _ if hide_next && !flag => HIDDEN.to_owned(),
-            Some((name, _)) if is_secret_name(name) => format!("{name}={HIDDEN}"),
-            _ => argument.clone(),
-        });
-        hide_next = flag && !argument.contains('=') && is_secret_name(argument.trim_start_matches('-'));
+    let masked = with_secrets(arguments).map(|(argument, secret)| match secret {
+        Some(secret) => format!("{}{HIDDEN}", &argument[..argument.len() - secret.len()]),
+        None => argument.to_owned(),
+    });
+    masked.collect()
+}
+
+/// Each argument, with the secret at its end or that it is.
+fn with_secrets(arguments: &[String]) -> impl Iterator<Item = (&str, Option<&str>)> {
+    arguments.iter().map(String::as_str).scan(false, |is_announced, argument| {
+        let is_value = std::mem::replace(is_announced, announces_secret(argument)) && !argument.starts_with('-');
+        let assigned = argument.split_once('=').filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value);
+        Some((argument, if is_value { Some(argument) } else { assigned }))
+    })
+}
+
+/// Whether an argument is a flag whose value, which follows, is a secret.
+fn announces_secret(argument: &str) -> bool {
+    argument.starts_with('-') && !argument.contains('=') && is_secret_name(argument.trim_start_matches('-'))
+}
+
+impl Server {
+    /// The values in its table that are secrets by the name of their variable or flag.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let variables = self.env.iter().filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value.as_str());
+        variables.chain(with_secrets(&self.args).filter_map(|(_, secret)| secret))
     }
-    shown
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{mask_arguments, mask_line};
+    use super::{mask_arguments, mask_line, with_secrets};
 
     #[test]
     fn lines_with_secrets_are_masked() {
@@ -87,7 +104,10 @@ mod tests {
     fn arguments_with_secrets_are_masked() {
         let arguments =
             ["-y", "server", "--api-key", "s1", "--token=s2", "PASSWORD=s3", "--keyboard", "x", "--key", "-v"];
-        let shown = mask_arguments(&arguments.map(str::to_owned)).join(" ");
+        let arguments = arguments.map(str::to_owned);
+        let shown = mask_arguments(&arguments).join(" ");
+        let secrets: Vec<&str> = with_secrets(&arguments).filter_map(|(_, secret)| secret).collect();
+        assert_eq!(secrets, ["s1", "s2", "s3"]);
         assert_eq!(shown, "-y server --api-key (hidden) --token=(hidden) PASSWORD=(hidden) --keyboard x --key -v");
     }
 }

@@ -6,6 +6,7 @@ use super::auth;
 use super::child;
 use super::convert::{Refused, mismatch, pick, text};
 use super::document::{Place, Value};
+use super::env_from;
 use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
 use super::sandbox;
 use super::scope_rules;
@@ -72,6 +73,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, auth::Server
         cwd: child::working_directory(section),
         env: child::environment(section),
         env_pass: section.list("env_pass", child::variable_name),
+        env_from: env_from::read(section.table("env_from")),
         env_inherit: false,
         path: String::new(),
         required: if required.unwrap_or(single) { Required::Yes } else { Required::No },
@@ -88,6 +90,7 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, auth::Server
         auth: ServerAuth::default(),
         sandbox: sandbox::read(section.table("sandbox")),
     };
+    env_from::check(section, &server);
     (server, auth::read_server(section.table("auth")))
 }
 

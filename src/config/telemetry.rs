@@ -1,6 +1,8 @@
 //! `[telemetry]`.
 
-use super::meaning::{Access, LogFormat, LogLevel, Metrics, Telemetry};
+use super::child::without_nul;
+use super::convert::Refused;
+use super::meaning::{Access, Audit, LogFormat, LogLevel, Metrics, Telemetry};
 use super::section::Section;
 
 /// Reads `[telemetry]`.
@@ -23,11 +25,24 @@ pub(super) fn read(mut section: Section<'_>) -> Telemetry {
         &[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)],
     );
     let access = log.choice("access", "all", &[("all", Access::All), ("errors", Access::Errors), ("off", Access::Off)]);
+    let audit = audit(&mut log);
     drop(log);
     let mut metrics = section.table("metrics");
     let metrics = Metrics {
         tools: metrics.boolean("tools", true),
         max_tools: metrics.limit("max_tools", 50).unwrap_or(usize::MAX),
     };
-    Telemetry { level, format, access, metrics }
+    Telemetry { level, format, access, audit, metrics }
+}
+
+/// Reads `audit` and `audit_required`.
+fn audit(log: &mut Section<'_>) -> Option<Audit> {
+    let base = log.report.base;
+    let path = log.parsed("audit", "", |path| without_nul(path).map(|path| base.join(path)));
+    let required = log.boolean("audit_required", false);
+    if path.is_none() && required {
+        let refused = Refused::new("asks for an audit log, but `audit` names no file", "write audit = \"audit.log\"");
+        log.refuse("audit_required", log.place("audit_required").as_ref(), refused);
+    }
+    path.map(|path| Audit { path, required })
 }

@@ -83,6 +83,24 @@ impl Account {
         self.started
     }
 
+    /// Whether the child may have seen it.
+    pub(super) fn was_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    pub(super) fn method(&self) -> &str {
+        &self.method
+    }
+
+    pub(super) fn tool(&self) -> Option<&str> {
+        self.tool.as_deref()
+    }
+
+    /// Where it came from.
+    pub(super) fn peer(&self) -> Peer {
+        self.peer
+    }
+
     /// Whether it is the handshake.
     #[must_use]
     pub fn is_initialize(&self) -> bool {

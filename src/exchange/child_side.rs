@@ -137,7 +137,7 @@ impl Session {
         let refused =
             matches!(&answer, Answer::Message(message) if message.kind() == Kind::Result) && revision.is_none();
         if let Some(revision) = revision {
-            self.admit(revision);
+            self.admit(revision, call.account.peer());
         }
         let how = match &answer {
             Answer::Message(_) => Start::Ok,
@@ -146,9 +146,10 @@ impl Session {
         };
         (self.terms.handshakes)(how, call.account.child_time());
         let post = Arc::clone(&call.post);
-        self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer) });
-        // Whoever left before the answer never learned the id.
-        if revision.is_none() || post.is_lost() {
+        let is_given =
+            self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer) });
+        // Whoever left before the answer, or was given another one, never learned the id.
+        if revision.is_none() || !is_given || post.is_lost() {
             self.end(if revision.is_none() { SessionEnd::ChildGone } else { SessionEnd::Uninitialized });
         }
     }
@@ -244,6 +245,7 @@ impl Session {
             let is_held = |call: &Call| owner.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, &call.post));
             asks.add(ask, calls, is_held)
         };
+        self.next_look.ask();
         match added {
             Ok(()) => {}
             Err(NotAdded::Duplicate) => {

@@ -23,30 +23,41 @@ const UNREAD_WAIT: Duration = Duration::from_secs(60);
 const TIMED_OUT: i32 = -32001;
 
 impl Session {
+    /// Whether its clocks must be looked at.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.next_look.is_due(now)
+    }
+
     /// Looks at every clock. Gives the reason if the session is over.
     pub fn sweep(self: &Arc<Self>, now: Instant) -> Option<SessionEnd> {
+        self.next_look.begin();
         self.expire_asks(now);
         self.expire_calls(now);
         self.expire_readers();
         let limits = &self.terms.limits;
-        let passed = |since: Instant, limit: Option<Duration>| {
-            limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
-        };
         let mut state = self.state();
         state.streams.expire(now);
         if state.is_busy() || self.standalone.is_read() || state.streams.iter().any(|stream| stream.is_read()) {
             state.active = now;
         }
+        let answer = state.silent.filter(|_| state.phase == Phase::Answered);
+        let ends = [
+            (limits.absolute.and_then(|limit| self.opened.checked_add(limit)), SessionEnd::Absolute),
+            (answer.and_then(|since| since.checked_add(limits.uninitialized)), SessionEnd::Uninitialized),
+            (limits.idle.and_then(|limit| state.active.checked_add(limit)), SessionEnd::Idle),
+        ];
         match state.phase {
-            Phase::Ended(why) => Some(why),
-            Phase::Starting => None,
-            _ if passed(self.opened, limits.absolute) => Some(SessionEnd::Absolute),
-            Phase::Answered if state.silent.is_some_and(|since| passed(since, Some(limits.uninitialized))) => {
-                Some(SessionEnd::Uninitialized)
-            }
-            _ if passed(state.active, limits.idle) => Some(SessionEnd::Idle),
-            _ => None,
+            Phase::Ended(why) => return Some(why),
+            Phase::Starting => return None,
+            Phase::Answered | Phase::Live => {}
         }
+        let over = ends.iter().find(|(end, _)| end.is_some_and(|end| end <= now)).map(|(_, why)| *why);
+        // Whose streams are read is active for as long as they are; those that are kept have an age.
+        let is_quiet = !state.is_busy() && !self.standalone.is_read() && state.streams.is_empty();
+        if over.is_none() && is_quiet {
+            self.next_look.end(ends.iter().filter_map(|(end, _)| *end).min());
+        }
+        over
     }
 
     /// Takes note of the end of what its caller has shown, in seconds since the Unix epoch; `None` is no end. The latest

@@ -17,6 +17,8 @@ pub const LATER: Duration = Duration::from_secs(5);
 pub const SHORT_OF_MEMORY: &str = "The gateway is short of memory; try again later.";
 /// Said of a new session and a call alike: the gateway is draining.
 pub const STOPPING: &str = "The gateway is shutting down; try again.";
+/// Said of a new session and a call alike: what cannot be written down is not done.
+pub const NOT_AUDITED: &str = "The gateway cannot keep its records; try again later.";
 /// Said of `initialize` and a call alike.
 pub const BAD_TOKEN: &str = "A progress token is a string or an integer, up to 256 characters.";
 

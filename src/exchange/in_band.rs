@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use crate::exchange::gateway_error::{BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
+use crate::exchange::gateway_error::{
+    BAD_TOKEN, GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING,
+};
 use crate::exchange::post::{Reply, Trouble};
 use crate::mcp::ids::Id;
 use crate::mcp::payload::Payload;
@@ -55,6 +57,11 @@ pub enum Cause {
     BadToken,
     /// It calls a tool that is not there for clients.
     UnknownTool,
+    /// Its entry in the audit log, which is required, cannot be written.
+    NotAudited {
+        /// Whether the child may have seen the call.
+        sent: bool,
+    },
 }
 
 /// What is said, and as which HTTP status it could be said.
@@ -110,6 +117,9 @@ impl Cause {
             ),
             // A server answers a call of a tool it does not have; so no status tells the two apart.
             Cause::UnknownTool => words(200, "unknown_tool", "no", "Unknown tool", None),
+            Cause::NotAudited { sent } => {
+                words(503, Refusal::Audit.as_str(), executed(sent), NOT_AUDITED, Some(LATER).filter(|_| !sent))
+            }
             Cause::BadToken => words(400, Refusal::Parse.as_str(), "no", BAD_TOKEN, None),
         }
     }
@@ -121,7 +131,8 @@ impl Cause {
             | Cause::Memory
             | Cause::Draining { sent: false }
             | Cause::BadToken
-            | Cause::UnknownTool => Outcome::Refused,
+            | Cause::UnknownTool
+            | Cause::NotAudited { .. } => Outcome::Refused,
             Cause::ChildGone { .. } => Outcome::ChildGone,
             Cause::Timeout { .. } => Outcome::Timeout,
             Cause::TooLarge | Cause::BadChildLine | Cause::BadRevision => Outcome::RpcError,
@@ -138,6 +149,7 @@ impl Cause {
             Cause::Memory => Some(Refusal::Memory),
             Cause::Draining { sent: false } => Some(Refusal::Draining),
             Cause::BadToken => Some(Refusal::Parse),
+            Cause::NotAudited { .. } => Some(Refusal::Audit),
             _ => None,
         }
     }
@@ -184,6 +196,8 @@ mod tests {
             Cause::BadRevision,
             Cause::BadToken,
             Cause::UnknownTool,
+            Cause::NotAudited { sent: false },
+            Cause::NotAudited { sent: true },
         ];
         for cause in causes {
             let value: serde_json::Value = serde_json::from_slice(&cause.reply(&id).payload.to_bytes()).expect("json");

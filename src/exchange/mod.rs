@@ -3,6 +3,7 @@
 pub mod account;
 pub mod answer_leave;
 mod ask;
+pub mod audit;
 mod call;
 pub mod capacity;
 mod child_side;
@@ -17,6 +18,7 @@ mod in_band;
 mod late_progress;
 pub mod ledger;
 mod link;
+mod next_look;
 pub mod post;
 pub mod registry;
 mod relief;

@@ -236,10 +236,12 @@ impl Registry {
         self.sessions.iter().map(|entry| Arc::clone(&entry.session)).collect()
     }
 
-    /// Looks at every session's clocks and ends those that are over.
+    /// Looks at the clocks of every session that is due and ends those that are over.
     pub fn sweep(&self, now: Instant) {
         self.strangers.tell();
-        for session in self.all() {
+        let sessions = self.sessions.iter();
+        let due: Vec<_> = sessions.filter(|it| it.session.is_due(now)).map(|it| Arc::clone(&it.session)).collect();
+        for session in due {
             if let Some(why) = session.sweep(now) {
                 self.end(&session, why);
             }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::budget::Budget;
-use crate::caller::Principal;
+use crate::caller::{Peer, Principal};
 use crate::config;
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::ask::{Ask, Asks};
@@ -23,6 +23,7 @@ use crate::exchange::gateway_error::SOON;
 use crate::exchange::handshake::{Implementation, Introduction};
 use crate::exchange::in_band::Cause;
 use crate::exchange::link::Link;
+use crate::exchange::next_look::NextLook;
 use crate::exchange::post::{Post, Reply};
 use crate::exchange::shared_child::Place;
 use crate::exchange::stream::{Reader, Stream, StreamTerms};
@@ -102,6 +103,7 @@ pub struct Session {
     pub(super) quiet: Mutex<Option<Quiet>>,
     confirmed: watch::Sender<bool>,
     pub(super) opened: Instant,
+    pub(super) next_look: NextLook,
     /// Bodies that are being read past the budget.
     pub(super) answer_leaves: AtomicUsize,
     /// The latest end of what its caller has shown, in seconds since the Unix epoch; 0 before it showed anything.
@@ -155,6 +157,7 @@ impl Session {
             quiet: Mutex::default(),
             confirmed: watch::Sender::new(false),
             opened: now,
+            next_look: NextLook::new(now),
             answer_leaves: AtomicUsize::new(0),
             until: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -286,6 +289,7 @@ impl Session {
             state.active = now;
             state.calls.insert(number, call);
         }
+        self.next_look.ask();
         if let Err(refused) = send(number, Arc::<Session>::clone(self)) {
             let call = self.state().calls.remove(&number);
             if let Some(call) = call {
@@ -326,10 +330,13 @@ impl Session {
         }
     }
 
-    /// Gives a call its answer; the one way a call ends.
-    pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) {
+    /// Gives a call its answer; the one way a call ends. Tells whether it was that one, and not another in its place.
+    pub(super) fn conclude(&self, mut call: Call, reply: impl FnOnce(&Id) -> Reply) -> bool {
         let mut reply = reply(&call.id);
         self.note_subscription(&call, reply.outcome);
+        let kept_back = self.audit_call(&call.account, &call.id, &reply);
+        let is_given = kept_back.is_none();
+        reply = kept_back.unwrap_or(reply);
         if call.account.is_initialize()
             && let Some(trouble) = &mut reply.trouble
         {
@@ -342,6 +349,7 @@ impl Session {
         call.account.answered(&mut reply);
         let delivered = call.post.answer(reply, || self.open_stream());
         call.account.delivered(delivered, &call.id, self);
+        is_given
     }
 
     /// Answers a request without asking the child.
@@ -351,6 +359,9 @@ impl Session {
             self.terms.metrics.refused(reason);
         }
         let mut reply = cause.reply(&id);
+        if let Some(another) = self.audit_call(&account, &id, &reply) {
+            reply = another;
+        }
         account.answered(&mut reply);
         let delivered = post.answer(reply, || self.open_stream());
         account.delivered(delivered, &id, self);
@@ -358,6 +369,7 @@ impl Session {
 
     /// Delivers an answer to what was no proper request.
     pub fn deliver_to(&self, post: &Post, reply: Reply) {
+        self.audit_fault(&reply);
         post.answer(reply, || self.open_stream());
     }
 
@@ -371,6 +383,7 @@ impl Session {
         }
         state.streams.insert(&stream);
         drop(state);
+        self.next_look.ask();
         stream
     }
 
@@ -391,7 +404,7 @@ impl Session {
     }
 
     /// The child answered `initialize`; from here on the session can be found.
-    pub(super) fn admit(&self, revision: Revision) {
+    pub(super) fn admit(&self, revision: Revision, peer: Peer) {
         let mut state = self.state();
         if state.phase == Phase::Starting {
             state.phase = Phase::Answered;
@@ -399,7 +412,9 @@ impl Session {
             state.active = Instant::now();
             state.silent = Some(state.active);
             drop(state);
+            self.next_look.ask();
             self.terms.metrics.session_opened(revision.name());
+            self.audit_opened(peer);
             info!(
                 event = "session_open", server = %self.terms.server, session = %self.digest, principal = %self.principal,
                 client = %self.introduction.client.name, protocol = revision.name(), child_pid = self.child_pid(),
@@ -452,7 +467,9 @@ impl Session {
     pub fn listen(&self) -> Option<Reader> {
         self.touch();
         let primed = self.revision().is_some_and(Revision::primes_streams);
-        self.standalone.attach(None, primed).ok()
+        let reader = self.standalone.attach(None, primed).ok();
+        self.next_look.ask();
+        reader
     }
 
     /// Continues the stream an event id names, behind that event.
@@ -467,7 +484,9 @@ impl Session {
         } else {
             self.state().streams.get(nonce).cloned().ok_or(NoStream::Foreign)?
         };
-        stream.attach(Some(position), false).map_err(|lost| match lost {
+        let reader = stream.attach(Some(position), false);
+        self.next_look.ask();
+        reader.map_err(|lost| match lost {
             Lost::Evicted => NoStream::Evicted,
             Lost::Future => NoStream::Foreign,
         })
@@ -488,6 +507,7 @@ impl Session {
             let calls = std::mem::take(&mut state.calls);
             (calls, state.asks.take_all(), std::mem::take(&mut state.streams), was_open)
         };
+        self.next_look.ask();
         for (number, call) in calls {
             let sent = self.take_back(number, None, "session ended");
             let cause = match why {
@@ -517,6 +537,7 @@ impl Session {
         if was_open {
             let age = self.opened.elapsed();
             self.terms.metrics.session_closed(why, age);
+            self.audit_closed(why);
             info!(
                 event = "session_close", server = %self.terms.server, session = %self.digest, principal = %self.principal,
                 reason = why.as_str(), age_s = age.as_secs(),

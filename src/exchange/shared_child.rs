@@ -206,10 +206,12 @@ impl SharedChild {
         self.begin_wishing(number);
     }
 
-    /// Places taken.
+    /// Places taken, unless it takes no further session now.
     #[must_use]
-    pub fn members(&self) -> usize {
-        self.state().members.by_number.len()
+    pub fn occupancy(&self) -> Option<usize> {
+        let is_open = matches!(self.condition(), Condition::Ready | Condition::Starting);
+        let state = self.state();
+        (is_open && state.lifespan.takes_session(Instant::now())).then(|| state.members.by_number.len())
     }
 
     /// Whether its age and its uses leave room for one more session.

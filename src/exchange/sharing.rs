@@ -40,11 +40,11 @@ impl Session {
     pub fn greet(self: &Arc<Self>, greeting: &Greeting, message: &Message, post: &Arc<Post>, account: Account) {
         let (Some(id), Some(place)) = (message.id(), self.link.place()) else { return };
         place.child().seat(place.number(), self);
-        self.admit(greeting.revision());
+        self.admit(greeting.revision(), account.peer());
         let call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
-        self.conclude(call, |id| reply(greeting.answer(id)));
-        // Whoever left before the answer never learned the id.
-        if post.is_lost() {
+        let is_given = self.conclude(call, |id| reply(greeting.answer(id)));
+        // Whoever left before the answer, or was given another one, never learned the id.
+        if !is_given || post.is_lost() {
             self.end(SessionEnd::Uninitialized);
         }
     }

@@ -50,6 +50,12 @@ impl Streams {
         }
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_nonce.is_empty()
+    }
+
     /// The one with this name.
     #[must_use]
     pub fn get(&self, nonce: Nonce) -> Option<&Arc<Stream>> {

@@ -80,11 +80,23 @@ impl Subscription {
     }
 }
 
+/// What one session wishes.
+#[derive(Debug, Default)]
+struct Member {
+    /// The level it set.
+    level: Option<Level>,
+    /// What it is subscribed to, or has asked to be: sessions come and go without a look at what all others wish.
+    uris: HashSet<Box<str>>,
+}
+
 /// Levels and subscriptions, by session.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    /// Every session, and the level it set.
-    levels: HashMap<u64, Option<Level>>,
+    members: HashMap<u64, Member>,
+    /// How many hear each level and those above it; who set none stands at [`UNASKED`].
+    hearers: [usize; LEVELS.len()],
+    /// How many set a level.
+    asked: usize,
     /// The level the child was told last.
     told: Option<Level>,
     by_uri: HashMap<Box<str>, Subscription>,
@@ -93,22 +105,35 @@ pub struct Wishes {
 impl Wishes {
     /// A session begins, without a wish. Gives the level the child is to be told, if that changes.
     pub fn enter(&mut self, session: u64) -> Option<Level> {
-        self.levels.insert(session, None);
+        self.forget_level(session);
+        self.members.insert(session, Member::default());
+        self.hearers[UNASKED as usize] += 1;
         self.retune()
+    }
+
+    /// Takes a session's level out of the counts.
+    fn forget_level(&mut self, session: u64) {
+        let Some(member) = self.members.get(&session) else { return };
+        self.hearers[member.level.unwrap_or(UNASKED) as usize] -= 1;
+        self.asked -= usize::from(member.level.is_some());
     }
 
     /// A session sets its level. Gives what the child is to be told, if that changes.
     pub fn set_level(&mut self, session: u64, level: Level) -> Option<Level> {
-        if let Some(own) = self.levels.get_mut(&session) {
-            *own = Some(level);
+        self.forget_level(session);
+        if let Some(member) = self.members.get_mut(&session) {
+            member.level = Some(level);
+            self.hearers[level as usize] += 1;
+            self.asked += 1;
         }
         self.retune()
     }
 
     /// The most verbose level anybody hears; `None` while nobody set one, and once nobody is there.
     fn wanted(&self) -> Option<Level> {
-        let anybody = self.told.is_some() || self.levels.values().any(Option::is_some);
-        self.levels.values().map(|level| level.unwrap_or(UNASKED)).min().filter(|_| anybody)
+        let anybody = self.told.is_some() || self.asked > 0;
+        let most = self.hearers.iter().position(|hearers| *hearers > 0).filter(|_| anybody)?;
+        LEVELS.get(most).map(|(_, level)| *level)
     }
 
     /// The level the child is to be told, if that is not the one it was told last; it counts as told.
@@ -135,12 +160,15 @@ impl Wishes {
     /// Whether a message of this level is for this session.
     #[must_use]
     pub fn hears(&self, session: u64, level: Level) -> bool {
-        level >= self.levels.get(&session).copied().flatten().unwrap_or(UNASKED)
+        level >= self.members.get(&session).and_then(|member| member.level).unwrap_or(UNASKED)
     }
 
     /// A session subscribes. Whether it is subscribed with that: the child has said yes to another. Else the child
     /// must be asked, and [`Wishes::answered`] follows.
     pub fn subscribe(&mut self, session: u64, uri: &str) -> bool {
+        // Who has left meanwhile hears nothing either way.
+        let Some(member) = self.members.get_mut(&session) else { return true };
+        member.uris.insert(uri.into());
         let subscription = self.by_uri.entry(uri.into()).or_default();
         if subscription.is_on {
             subscription.sessions.insert(session);
@@ -162,6 +190,10 @@ impl Wishes {
                 subscription.sessions.insert(session);
             }
         }
+        let is_its = subscription.sessions.contains(&session) || subscription.asking.contains(&session);
+        if let Some(member) = self.members.get_mut(&session).filter(|_| !is_its) {
+            member.uris.remove(uri);
+        }
         let may_be_on = subscription.is_on || how == Subscribed::Unknown;
         self.drop_unwanted(uri) && may_be_on
     }
@@ -176,6 +208,9 @@ impl Wishes {
 
     /// A session wants no more updates. Whether the child is to be told: nobody else does.
     pub fn unsubscribe(&mut self, session: u64, uri: &str) -> bool {
+        if let Some(member) = self.members.get_mut(&session) {
+            member.uris.remove(uri);
+        }
         let Some(subscription) = self.by_uri.get_mut(uri) else { return false };
         subscription.sessions.remove(&session);
         // What is being asked is taken back when its answer comes.
@@ -186,18 +221,19 @@ impl Wishes {
 
     /// A session is over. Gives what the child is to be told to unsubscribe from, and its level if that changes.
     pub fn leave(&mut self, session: u64) -> (Vec<Box<str>>, Option<Level>) {
-        self.levels.remove(&session);
+        self.forget_level(session);
+        let member = self.members.remove(&session).unwrap_or_default();
         let mut left = Vec::new();
-        self.by_uri.retain(|uri, subscription| {
+        for uri in member.uris {
+            let Some(subscription) = self.by_uri.get_mut(&uri) else { continue };
             let asked = subscription.asking.contains(&session);
             subscription.sessions.remove(&session);
             subscription.asking.retain(|asking| *asking != session);
-            let unwanted = subscription.is_unwanted();
-            if unwanted && (subscription.is_on || asked) {
-                left.push(uri.clone());
+            let may_be_on = subscription.is_on || asked;
+            if self.drop_unwanted(&uri) && may_be_on {
+                left.push(uri);
             }
-            !unwanted
-        });
+        }
         (left, self.retune())
     }
 
@@ -230,6 +266,13 @@ mod tests {
 
     use super::{Level, Subscribed, Wishes};
 
+    fn of_two() -> Wishes {
+        let mut wishes = Wishes::default();
+        wishes.enter(1);
+        wishes.enter(2);
+        wishes
+    }
+
     #[test]
     fn the_child_gets_the_most_verbose_level_and_each_session_its_own() {
         let mut wishes = Wishes::default();
@@ -257,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_first_subscribes_and_the_last_unsubscribes() {
-        let mut wishes = Wishes::default();
+        let mut wishes = of_two();
         assert!(!wishes.subscribe(1, "file:///a"), "the child must be asked");
         assert!(!wishes.answered(1, "file:///a", Subscribed::Yes));
         assert!(wishes.subscribe(2, "file:///a"));
@@ -277,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_while_it_is_asked_for_is_undone() {
-        let mut wishes = Wishes::default();
+        let mut wishes = of_two();
         wishes.subscribe(1, "a");
         assert!(!wishes.unsubscribe(1, "a"), "not before the child has said yes");
         assert!(wishes.answered(1, "a", Subscribed::Yes));
@@ -287,6 +330,8 @@ mod tests {
         assert!(wishes.answered(1, "a", Subscribed::Unknown), "it may have been heard");
         wishes.subscribe(1, "a");
         assert_eq!(wishes.leave(1).0, ["a".into()]);
+        assert!(wishes.subscribe(1, "b") && !wishes.wants("b"), "who has left asks the child for nothing");
+        wishes.enter(1);
         // Two ask at once, and one is gone before the other has its answer.
         wishes.subscribe(1, "a");
         wishes.subscribe(2, "a");

@@ -1,6 +1,7 @@
 //! What one configuration says otherwise than another.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::{Config, Key};
@@ -11,14 +12,25 @@ pub(super) fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
     [
         ("listen.address", old.listen.address != new.listen.address),
         ("listen.public_url", old.listen.public_url != new.listen.public_url),
+        ("listen.tls", old.listen.tls.is_some() != new.listen.tls.is_some()),
         ("admin.address", old.admin.address != new.admin.address),
         ("telemetry.log.format", log.format != new.telemetry.format),
+        ("telemetry.log.audit", audit(old) != audit(new)),
+        ("telemetry.log.audit_required", is_required(old) != is_required(new)),
         ("telemetry.metrics.tools", metrics.tools != new.telemetry.metrics.tools),
         ("telemetry.metrics.max_tools", metrics.max_tools != new.telemetry.metrics.max_tools),
     ]
     .into_iter()
     .filter_map(|(key, changed)| changed.then_some(key))
     .collect()
+}
+
+fn audit(config: &Config) -> Option<&Path> {
+    config.telemetry.audit.as_ref().map(|audit| audit.path.as_path())
+}
+
+fn is_required(config: &Config) -> bool {
+    config.telemetry.audit.as_ref().is_some_and(|audit| audit.required)
 }
 
 /// The tables that say something else now; servers and keys are told by name.
@@ -88,6 +100,7 @@ mod tests {
             ("listen.public_url = \"http://localhost/x\"", "listen.public_url"),
             ("admin.address = \"off\"", "admin.address"),
             ("telemetry.log.format = \"text\"", "telemetry.log.format"),
+            ("telemetry.log.audit = \"audit.log\"", "telemetry.log.audit"),
             ("telemetry.metrics.tools = false", "telemetry.metrics.tools"),
             ("telemetry.metrics.max_tools = 3", "telemetry.metrics.max_tools"),
         ] {

@@ -29,7 +29,12 @@ impl Observer for Connections {
         self.open().entry(listener).or_default().push(self.metrics.connection_opened(listener));
     }
 
-    fn closed(&self, listener: &'static str, _end: End) {
+    fn closed(&self, listener: &'static str, end: End) {
+        match end {
+            End::Handshake | End::HandshakeTimeout => self.metrics.accepted(listener, Accepted::Handshake),
+            End::Flooded => self.metrics.accepted(listener, Accepted::Flood),
+            _ => {}
+        }
         if let Some(gauges) = self.open().get_mut(listener) {
             gauges.pop();
         }

@@ -11,7 +11,7 @@ pub struct Endpoint {
     pub name: String,
     /// What clients type.
     pub url: String,
-    /// `none`, or the methods that are accepted.
+    /// The names of its methods.
     pub auth: String,
     /// `session`
     pub mode: &'static str,
@@ -27,7 +27,7 @@ impl Gateway {
         let endpoint = |(name, server): (&std::sync::Arc<str>, &std::sync::Arc<crate::config::Server>)| Endpoint {
             name: name.to_string(),
             url: format!("{base}{}", server.path),
-            auth: server.auth.words(),
+            auth: server.auth.names(),
             mode: server.mode.name(),
             max: server.pool.max_size,
         };
@@ -40,9 +40,12 @@ fn base_url(config: &Config, bound: &[Bound]) -> String {
     if let Some(url) = &config.listen.public_url {
         return url.to_string();
     }
+    let scheme = config.listen.scheme();
     match bound.first() {
-        Some(Bound::Tcp(address)) if address.ip().is_unspecified() => format!("http://localhost:{}", address.port()),
-        Some(address @ Bound::Tcp(_)) => format!("http://{address}"),
+        Some(Bound::Tcp(address)) if address.ip().is_unspecified() => {
+            format!("{scheme}://localhost:{}", address.port())
+        }
+        Some(address @ Bound::Tcp(_)) => format!("{scheme}://{address}"),
         // With a space before the path, as no URL can say both.
         Some(Bound::Unix(path)) => format!("unix:{} ", path.display()),
         None => String::new(),

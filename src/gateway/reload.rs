@@ -14,12 +14,13 @@ use tracing::{error, info, warn};
 
 use crate::budget::Budget;
 use crate::config::{Config, Drain, Loaded, Problems};
+use crate::gateway::certificates::{Certificates, tell};
 use crate::gateway::changes::{KeyChanges, fixed, renew_sessions, tables};
 use crate::gateway::keys_file::{KeysFile, LOOK};
 use crate::gateway::revocation::Revocation;
-use crate::gateway::{rules, settings, terms};
+use crate::gateway::{rules, settings, terms, worded};
 use crate::http::AdminDoor;
-use crate::net::Terms;
+use crate::net::{Credentials, Terms};
 use crate::server::{Plan, Server};
 use crate::telemetry::{AccessLog, Metrics};
 
@@ -57,6 +58,8 @@ pub(super) struct Held {
     pub(super) log: AccessLog,
     /// What both listeners hold connections to.
     pub(super) terms: watch::Sender<Terms>,
+    /// What TLS connections begin with, where there is TLS.
+    pub(super) certificates: Option<Certificates>,
 }
 
 impl Reloader {
@@ -79,7 +82,7 @@ impl Reloader {
         loop {
             tokio::select! {
                 () = asked(self.source.as_ref()) => self.reload().await,
-                _ = self.looks.tick() => self.look_at_keys().await,
+                _ = self.looks.tick() => self.look_at_files().await,
                 Some(ended) = self.starts.running.join_next() => report(ended),
                 Some(ended) = self.departures.join_next() => {
                     report(ended);
@@ -90,11 +93,11 @@ impl Reloader {
         }
     }
 
-    /// Takes over other keys only; ends never.
+    /// Takes over other keys and certificates only; ends never.
     pub(super) async fn follow_keys(&mut self) {
         loop {
             self.looks.tick().await;
-            self.look_at_keys().await;
+            self.look_at_files().await;
         }
     }
 
@@ -104,16 +107,33 @@ impl Reloader {
         self.departures.shutdown().await;
     }
 
-    async fn look_at_keys(&mut self) {
+    async fn look_at_files(&mut self) {
         if let Some(keys_file) = &mut self.keys_file {
             keys_file.look().await;
+        }
+        if let Some(certificates) = &mut self.held.certificates {
+            certificates.look().await;
         }
     }
 
     async fn reload(&mut self) {
         let Some(ConfigSource { load, .. }) = self.source.clone() else { return };
-        match spawn_blocking(move || load()).await {
-            Ok(Ok(loaded)) => self.take(loaded),
+        let held = self.held.certificates.as_ref().map(Certificates::held);
+        let audit = self.held.log.audit().clone();
+        let read = move || {
+            // Whoever moves that file away tells so by the same signal, whatever is in the configuration.
+            audit.reopen();
+            load().map(|loaded| {
+                let tls = loaded.config.listen.tls.as_ref();
+                (tls.map(|tls| Certificates::next(tls, held.as_ref())).transpose(), loaded)
+            })
+        };
+        match spawn_blocking(read).await {
+            Ok(Ok((Ok(certificates), loaded))) => self.take(loaded, certificates),
+            Ok(Ok((Err(problems), _))) => {
+                tell(&problems);
+                self.refuse(&worded(&problems));
+            }
             Ok(Err(problems)) => self.refuse(&problems),
             Err(failure) => self.refuse(&failure),
         }
@@ -132,7 +152,7 @@ impl Reloader {
     }
 
     /// Takes a configuration over, if it can be without a restart.
-    fn take(&mut self, loaded: Loaded) {
+    fn take(&mut self, loaded: Loaded, credentials: Option<Credentials>) {
         let next = loaded.config;
         let fixed = fixed(&self.config, &next);
         if !fixed.is_empty() {
@@ -143,6 +163,11 @@ impl Reloader {
         let servers = &self.held.revocation.servers;
         let plan = servers.plan(&settings(&next), renew_sessions(&self.config, &next));
         self.put(&plan, &next);
+        if let (Some(certificates), Some(tls), Some(credentials)) =
+            (&mut self.held.certificates, &next.listen.tls, credentials)
+        {
+            certificates.replace(tls, credentials);
+        }
         self.start_and_see_off(&plan, &next.drain);
         self.held.metrics.config_loaded();
         self.tell(&plan, &next);

@@ -1,17 +1,18 @@
 //! The one place where requests come in: routes them, asks who is there, counts and words refusals.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 
-use crate::auth::{Admitted as Caller, Asked, Issuers, Keys, Verdict, admit};
+use crate::auth::{self, Admitted as Caller, Issuers, Keys, Verdict, admit, admit_certificate};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
+use crate::exchange::audit::Asked;
 use crate::exchange::capacity::Capacity;
 use crate::http::accept::accepted;
 use crate::http::body::Body;
@@ -25,8 +26,12 @@ use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
-use crate::telemetry::label::{AuthResult, Route};
-use crate::telemetry::{AccessLog, Metrics, RefusedLine};
+use crate::telemetry::label::{AuthMethod, AuthResult, Outcome, Route};
+use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine};
+
+/// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
+/// such scheme give up, and rightly: `Bearer` would send them looking for an authorization server.
+const CERTIFICATE: HeaderValue = HeaderValue::from_static("Certificate");
 
 /// What the door is built with and keeps.
 pub struct DoorParts {
@@ -74,6 +79,16 @@ struct Visit<'a> {
 struct About<'a> {
     server: Option<&'a Server>,
     principal: Option<Principal>,
+    /// What its message asked for, where that was read.
+    asked: OnceLock<Asked>,
+}
+
+/// What of a refused request stands in logs.
+struct Details<'a> {
+    /// The header that was wrong.
+    value: Option<&'a str>,
+    /// The request's id.
+    id: Option<&'a [u8]>,
 }
 
 impl Door {
@@ -137,24 +152,32 @@ impl Door {
         }
         let endpoint = rules.find(request.uri().path());
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
-        let mut about = About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None };
+        let mut about =
+            About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None, asked: OnceLock::new() };
         let admitted = match rules.guard.check(&request, arrival.local_bind) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);
-                let response = self.refuse(&refused, &about, &arrival, value.as_deref()).into_response(None);
+                let refused = self.refuse(&refused, &about, &arrival, Details { value: value.as_deref(), id: None });
+                let response = refused.into_response(None);
                 self.metrics.http_response(route, response.status().as_u16());
                 return response;
             }
         };
         let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived };
+        let is_h2 = request.version() == Version::HTTP_2;
         let mut response = match endpoint {
             Some(endpoint) => self.serve(endpoint, request, &visit, &mut about).await,
             None => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
         }
-        .unwrap_or_else(|(refused, id)| self.refuse(&refused, &about, &arrival, None).into_response(id.as_deref()));
+        .unwrap_or_else(|(refused, id)| {
+            let details = Details { value: None, id: id.as_deref() };
+            self.refuse(&refused, &about, &arrival, details).into_response(id.as_deref())
+        });
         expose(response.headers_mut(), &admitted);
-        if self.readiness.is_draining() {
+        if self.readiness.is_draining() && is_h2 {
+            arrival.fate.leave();
+        } else if self.readiness.is_draining() {
             // RFC 9112 section 9.6: otherwise a proxy may send the next call on a connection that
             // is just being closed, and cannot know whether it ran.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -195,7 +218,7 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let caller = self.authenticate(endpoint, &request).await.map_err(|refused| (refused, None))?;
+        let caller = self.authenticate(endpoint, &request, visit.arrival).await.map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let Visit { rules, arrival, arrived, .. } = *visit;
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
@@ -208,6 +231,7 @@ impl Door {
             peer: arrival.peer,
             fate: &arrival.fate,
             arrived,
+            asked: &about.asked,
         };
         match endpoint.route {
             Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
@@ -225,7 +249,12 @@ impl Door {
         }
     }
 
-    async fn authenticate(&self, endpoint: &Endpoint, request: &Request<Incoming>) -> Result<Caller, Refused> {
+    async fn authenticate(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Result<Caller, Refused> {
         let Endpoint { server, access, .. } = endpoint;
         let policy = &server.config().auth;
         let headers = request.headers();
@@ -233,7 +262,20 @@ impl Door {
             return Err(access.malformed("A token belongs in the Authorization header alone"));
         }
         let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let asked = Asked { server: server.name(), policy, thumbprint: None, now_unix };
+        // What a request shows itself comes before what its connection showed, and does not fall back to it: the
+        // sessions of the one are not those of the other. Where nothing else counts it is not looked at.
+        let only_certificates = policy.methods == [config::Method::Mtls];
+        let certificate = arrival.certificate.as_deref();
+        if policy.methods.contains(&config::Method::Mtls)
+            && (only_certificates || (certificate.is_some() && !headers.contains_key(AUTHORIZATION)))
+        {
+            let verdict = admit_certificate(certificate, now_unix);
+            let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
+            self.metrics.auth_check(AuthMethod::Mtls, label);
+            return verdict.map_err(|_| Refused::Unauthenticated(CERTIFICATE));
+        }
+        let thumbprint = certificate.map(|certificate| &certificate.thumbprint);
+        let asked = auth::Asked { server: server.name(), policy, thumbprint, now_unix };
         let shown = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
         let Verdict { method, outcome } = admit(&self.keys, &self.issuers, &asked, shown).await;
         if let Some(method) = method {
@@ -252,11 +294,11 @@ impl Door {
         request: &Request<Incoming>,
         arrival: &Arrival,
     ) -> Response<Body> {
-        let about = About { server: None, principal: None };
+        let about = About { server: None, principal: None, asked: OnceLock::new() };
         let admitted = rules.guard.check_public(request, arrival.local_bind);
         let response = admitted.and_then(|_| metadata::answer(request.method(), document)).unwrap_or_else(|refused| {
             let value = refused_value(&refused, request);
-            self.refuse(&refused, &about, arrival, value.as_deref()).into_response(None)
+            self.refuse(&refused, &about, arrival, Details { value: value.as_deref(), id: None }).into_response(None)
         });
         self.metrics.http_response(Route::WellKnown, response.status().as_u16());
         response
@@ -274,8 +316,8 @@ impl Door {
         }
     }
 
-    /// Counts and logs a refusal before it is answered.
-    fn refuse(&self, refused: &Refused, about: &About<'_>, arrival: &Arrival, value: Option<&str>) -> Refused {
+    /// Counts and logs a refusal before it is answered; one that must be in the audit log and cannot be is another one.
+    fn refuse(&self, refused: &Refused, about: &About<'_>, arrival: &Arrival, details: Details<'_>) -> Refused {
         if let Some(reason) = refused.label() {
             match about.server {
                 Some(server) => server.metrics().refused(reason),
@@ -287,12 +329,39 @@ impl Door {
                 status: refused.status().as_u16(),
                 reason,
                 key: refused.key(),
-                value,
+                value: details.value,
                 principal: about.principal.as_ref(),
                 client_addr: Some(arrival.peer),
             });
         }
-        refused.clone()
+        match self.audit(refused, about, arrival, details.id) {
+            Ok(()) => refused.clone(),
+            Err(NotAudited) => Refused::NotAudited,
+        }
+    }
+
+    fn audit(
+        &self,
+        refused: &Refused,
+        about: &About<'_>,
+        arrival: &Arrival,
+        id: Option<&[u8]>,
+    ) -> Result<(), NotAudited> {
+        if about.server.is_none() && *refused == Refused::NotFound {
+            return Ok(());
+        }
+        let asked = about.asked.get();
+        self.log.audit().record(&AuditEntry {
+            server: about.server.map(|server| &**server.name()),
+            principal: about.principal.as_ref(),
+            client_addr: Some(arrival.peer),
+            method: asked.map(|asked| &*asked.method),
+            tool: asked.and_then(|asked| asked.tool.as_deref()),
+            outcome: Some(Outcome::Refused.as_str()),
+            reason: Some(refused.audit_reason()),
+            request_id: id.and_then(|id| std::str::from_utf8(id).ok()),
+            ..AuditEntry::new(AuditEvent::Refused)
+        })
     }
 }
 
@@ -321,7 +390,7 @@ fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Opti
     }
     let base = match &rules.listen.public_url {
         Some(url) => url.to_string(),
-        None => format!("http://{}", request.headers().get(http::header::HOST)?.to_str().ok()?),
+        None => format!("{}://{}", rules.listen.scheme(), request.headers().get(http::header::HOST)?.to_str().ok()?),
     };
     let methods = &endpoint.server.config().auth.methods;
     let logs_in = methods.contains(&config::Method::Oauth);

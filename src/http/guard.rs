@@ -72,6 +72,12 @@ impl Guard {
 
     fn check_host<B>(&self, request: &Request<B>, local_bind: bool) -> Result<(), Refused> {
         let mut values = request.headers().get_all(HOST).iter();
+        if let (Version::HTTP_2, None, Some(target)) =
+            (request.version(), request.headers().get(HOST), request.uri().authority())
+        {
+            // There it is `:authority`, in which a client names the host instead (RFC 9113, 8.3.1).
+            return self.check_authority(target.as_str(), local_bind);
+        }
         let value = match (values.next(), values.next()) {
             (Some(value), None) => value,
             // Before HTTP/1.1 there need be none, but a name we cannot see is one we cannot know.
@@ -81,10 +87,16 @@ impl Guard {
             // RFC 9112 section 3.2 wants 400 for none and for several.
             _ => return Err(Refused::HostMalformed),
         };
-        let authority = value.to_str().ok().and_then(Authority::parse).ok_or(Refused::HostForbidden)?;
+        let value = value.to_str().map_err(|_| Refused::HostForbidden)?;
+        let authority = Authority::parse(value).ok_or(Refused::HostForbidden)?;
         if !target_agrees(request.uri(), authority) {
             return Err(Refused::HostDisagrees);
         }
+        self.check_authority(value, local_bind)
+    }
+
+    fn check_authority(&self, value: &str, local_bind: bool) -> Result<(), Refused> {
+        let authority = Authority::parse(value).ok_or(Refused::HostForbidden)?;
         let known = match authority.host {
             Host::Ip(_) => true,
             // The port plays no part: proxies drop and change it, and rebinding needs a name.
@@ -156,6 +168,7 @@ mod tests {
                 health: false,
                 page: true,
                 trusted_proxies: Vec::new(),
+                tls: None,
             },
             8,
         )
@@ -284,6 +297,7 @@ mod tests {
             health: false,
             page: true,
             trusted_proxies: Vec::new(),
+            tls: None,
         };
         let head = || Request::builder().header("host", "127.0.0.1").header("origin", "null").body(()).expect("legal");
         assert!(Guard::new(&listen, 8).check(&head(), true).is_ok());

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dashmap::DashMap;
 use http::header::ALLOW;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
@@ -221,13 +222,17 @@ impl<'a> LegacySse<'a> {
         self.streamable.access.authorize(&self.streamable.caller).map_err(bare)?;
         let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
         let leave = || channel.session()?.leave_to_answer();
-        let read = read(request.into_body(), &self.streamable.rules.bounds, leave).await.map_err(bare)?;
+        let (Parts { headers, .. }, body) = request.into_parts();
+        let read = read(body, &self.streamable.rules.bounds, leave).await.map_err(bare)?;
         let parsed = Message::parse(read.bytes.clone(), Author::Client);
         self.streamable.authorize(&parsed, &read.bytes)?;
         match parsed {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());
-                self.take(&channel, &message).await.map_err(|refused| (refused, id))?;
+                self.take(&channel, &message, headers).await.map_err(|refused| {
+                    self.streamable.note(&message);
+                    (refused, id)
+                })?;
             }
             Err(Fault { kind: FaultKind::Array, .. }) => {
                 self.take_batch(&channel, &read.bytes).await.map_err(bare)?;
@@ -251,11 +256,11 @@ impl<'a> LegacySse<'a> {
         Some(channel)
     }
 
-    async fn take(&self, channel: &Channel, message: &Message) -> Result<(), Refused> {
+    async fn take(&self, channel: &Channel, message: &Message, headers: HeaderMap) -> Result<(), Refused> {
         check_envelope(message)?;
         let post = Post::shared(Arc::clone(&channel.stream));
         if message.kind() == Kind::Request && message.calls("initialize") {
-            return self.initialize(channel, message, &post).await;
+            return self.initialize(channel, message, &post, headers).await;
         }
         let session = open_session(channel)?;
         if message.kind() != Kind::Request {
@@ -267,9 +272,17 @@ impl<'a> LegacySse<'a> {
         Ok(())
     }
 
-    async fn initialize(&self, channel: &Channel, message: &Message, post: &Arc<Post>) -> Result<(), Refused> {
+    async fn initialize(
+        &self,
+        channel: &Channel,
+        message: &Message,
+        post: &Arc<Post>,
+        headers: HeaderMap,
+    ) -> Result<(), Refused> {
         let claim = Claim::take(channel).ok_or(Refused::Invalid("This session is initialized already"))?;
-        let session = self.streamable.open(message, post, Some(Arc::clone(&channel.stream))).await?;
+        let own = self.streamable.own_variables(&headers)?;
+        drop(headers);
+        let session = self.streamable.open(message, post, Some(Arc::clone(&channel.stream)), own).await?;
         claim.fill(session).map_err(|session| {
             self.streamable.server.registry().end(&session, SessionEnd::Delete);
             Refused::SessionUnknown

@@ -13,6 +13,7 @@ pub mod guard;
 mod legacy_sse;
 mod metadata;
 mod origin;
+mod own_variables;
 pub mod page;
 pub mod patience;
 mod read;

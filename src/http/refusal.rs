@@ -9,7 +9,9 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS, LATER, SHORT_OF_MEMORY, SOON, STOPPING};
+use crate::exchange::gateway_error::{
+    GatewayError, INVALID_PARAMS, LATER, NOT_AUDITED, SHORT_OF_MEMORY, SOON, STOPPING,
+};
 use crate::telemetry::label::Refusal;
 
 use super::body::Body;
@@ -90,6 +92,8 @@ pub enum Refused {
     PrincipalRequests,
     /// The gateway is stopping.
     Draining,
+    /// The audit log is required and cannot be written.
+    NotAudited,
 }
 
 impl Refused {
@@ -124,7 +128,8 @@ impl Refused {
             | Refused::Memory
             | Refused::Overload
             | Refused::IssuerUnavailable
-            | Refused::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            | Refused::Draining
+            | Refused::NotAudited => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -178,6 +183,7 @@ impl Refused {
             Refused::Memory => SHORT_OF_MEMORY,
             Refused::Overload => "Too many requests are waiting",
             Refused::Draining => STOPPING,
+            Refused::NotAudited => NOT_AUDITED,
         }
     }
 
@@ -206,8 +212,21 @@ impl Refused {
             Refused::Memory => Refusal::Memory,
             Refused::Overload | Refused::PrincipalRequests => Refusal::Overload,
             Refused::Draining => Refusal::Draining,
+            Refused::NotAudited => Refusal::Audit,
             Refused::NotFound | Refused::SessionUnknown | Refused::StartFailed => return None,
         })
+    }
+
+    /// The word of the audit log, which has one for each refusal.
+    #[must_use]
+    pub fn audit_reason(&self) -> &'static str {
+        match self {
+            Refused::SessionUnknown => "session_unknown",
+            Refused::StartFailed => "start_failed",
+            // RFC 6750 section 3.1: whoever showed nothing is told no error.
+            Refused::Unauthenticated(challenge) if error_of(challenge) == Some("invalid_token") => "invalid_token",
+            refused => refused.label().map_or("not_found", Refusal::as_str),
+        }
     }
 
     /// The configuration key that decides this; for the log, never for the client.
@@ -230,6 +249,7 @@ impl Refused {
             Refused::StartFailed => "servers.NAME.command",
             Refused::Memory => "limits.memory",
             Refused::Overload => "limits.requests_in_flight",
+            Refused::NotAudited => "telemetry.log.audit_required",
             _ => return None,
         })
     }
@@ -243,7 +263,8 @@ impl Refused {
             | Refused::Sessions
             | Refused::PoolFull
             | Refused::StartFailed
-            | Refused::IssuerUnavailable => Some(LATER),
+            | Refused::IssuerUnavailable
+            | Refused::NotAudited => Some(LATER),
             Refused::PrincipalRequests | Refused::Memory | Refused::Overload | Refused::Draining => Some(SOON),
             _ => None,
         }
@@ -298,6 +319,12 @@ impl Refused {
         };
         error.to_json(id)
     }
+}
+
+/// The error that a challenge names.
+fn error_of(challenge: &HeaderValue) -> Option<&str> {
+    let (_, rest) = challenge.to_str().ok()?.split_once("error=\"")?;
+    rest.split('"').next()
 }
 
 /// An answer that carries a JSON-RPC error.
@@ -374,6 +401,7 @@ mod tests {
             Refused::Overload,
             Refused::PrincipalRequests,
             Refused::Draining,
+            Refused::NotAudited,
         ]
     }
 

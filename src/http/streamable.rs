@@ -1,7 +1,7 @@
 //! Streamable HTTP of the stateful revisions, 2025-03-26 to 2025-11-25: one endpoint for POST, GET
 //! and DELETE.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,9 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::auth::Admitted as Caller;
 use crate::budget::Step;
-use crate::caller::{Fate, Peer};
+use crate::caller::{Fate, OwnVariables, Peer};
 use crate::exchange::Cause;
 use crate::exchange::account::Account;
+use crate::exchange::audit::Asked;
 use crate::exchange::capacity::{Permit, Reached};
 use crate::exchange::gateway_error::BAD_TOKEN;
 use crate::exchange::post::{Form, Head, Post, Reply};
@@ -28,6 +29,7 @@ use crate::http::batch::Batch;
 use crate::http::body::Body;
 use crate::http::door::Door;
 use crate::http::event_stream::{EventStream, Tied};
+use crate::http::own_variables::own_variables;
 use crate::http::read::{Read, read};
 use crate::http::refusal::{Refused, retry_after};
 use crate::http::rules::Rules;
@@ -58,6 +60,8 @@ pub(super) struct Streamable<'a> {
     pub(super) peer: Peer,
     pub(super) fate: &'a Arc<dyn Fate>,
     pub(super) arrived: Instant,
+    /// Filled in with what is refused, for the audit log.
+    pub(super) asked: &'a OnceLock<Asked>,
 }
 
 impl Streamable<'_> {
@@ -75,12 +79,13 @@ impl Streamable<'_> {
         match parsed {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
+                self.note(&message);
                 // Rare, and large: every idle connection has room for the largest way an answer can take.
                 let opened = Box::pin(self.initialize(headers, (message, body), form)).await;
                 opened.map_err(|refused| (refused, id))
             }
             Ok(message) => {
-                let session = self.session(&headers).map_err(|refused| with_id(refused, &message))?;
+                let session = self.session(&headers).map_err(|refused| self.refusal(refused, &message))?;
                 drop(headers);
                 match message.kind() {
                     Kind::Request => Ok(self.call(&session, (message, body), form).await),
@@ -101,7 +106,7 @@ impl Streamable<'_> {
         match parsed {
             Ok(message) => {
                 let verdict = self.access.authorize_message(&self.caller, message);
-                verdict.map_err(|refused| with_id(refused, message))
+                verdict.map_err(|refused| self.refusal(refused, message))
             }
             Err(Fault { kind: FaultKind::Array, .. }) => {
                 self.access.authorize_batch(&self.caller, text).map_err(|refused| (refused, None))
@@ -110,15 +115,28 @@ impl Streamable<'_> {
         }
     }
 
+    /// A refusal of this message.
+    fn refusal(&self, refused: Refused, message: &Message) -> Refusal {
+        self.note(message);
+        with_id(refused, message)
+    }
+
+    /// Keeps what a message asks for, in case it is refused.
+    pub(super) fn note(&self, message: &Message) {
+        // A request has one message that can be refused as a whole.
+        let _first = self.asked.set(Asked::of(message));
+    }
+
     async fn initialize(&self, headers: HeaderMap, message: Posted, form: Form) -> Result<Response<Body>, Refused> {
         if headers.contains_key(SESSION_ID) {
             self.session(&headers)?;
             return Err(Refused::Invalid("This session is initialized already"));
         }
+        let own = self.own_variables(&headers)?;
         drop(headers);
         let (post, head) = Post::new(form, 1, false, false);
         let lost = LostUnlessAnswered::new(&post);
-        let session = self.open(&message.0, &post, None).await?;
+        let session = self.open(&message.0, &post, None, own).await?;
         drop(message);
         let head = self.head(&session, &post, head, form).await;
         lost.answered();
@@ -130,15 +148,24 @@ impl Streamable<'_> {
         Ok(response)
     }
 
+    /// What the caller brings for a child of its own; later requests of the session change nothing about it.
+    pub(super) fn own_variables(&self, headers: &HeaderMap) -> Result<OwnVariables, Refused> {
+        own_variables(&self.server.config().env_from, headers, self.caller.claims.as_deref())
+    }
+
     /// Opens a session whose `initialize` is answered on `post`.
     pub(super) async fn open(
         &self,
         message: &Message,
         post: &Arc<Post>,
         only: Option<Arc<Stream>>,
+        own: OwnVariables,
     ) -> Result<Arc<Session>, Refused> {
         if message.has_bad_token() {
             return Err(Refused::InvalidParams(BAD_TOKEN));
+        }
+        if self.server.accounts().log.audit().refuses() {
+            return Err(Refused::NotAudited);
         }
         let mut server = Arc::clone(self.server);
         loop {
@@ -148,14 +175,20 @@ impl Streamable<'_> {
             })?;
             let account = Account::new(message, self.peer, self.arrived, Some(permit));
             let Caller { principal, sessions: cap, until, .. } = self.caller.clone();
-            let opening = Opening { principal, cap, account, only: only.clone(), until };
+            let opening = Opening { principal, cap, account, only: only.clone(), until, own: own.clone() };
             let unopened = match server.open(opening, message, post).await {
                 Ok(session) => return Ok(session),
                 Err(unopened) => unopened,
             };
             // A reload may have come while a child was waited for.
             server = match self.door.successor(&server) {
-                Some(successor) if matches!(unopened, Unopened::Draining) => successor,
+                // What was gathered is what this server's table asks for.
+                Some(successor)
+                    if matches!(unopened, Unopened::Draining)
+                        && successor.config().env_from == server.config().env_from =>
+                {
+                    successor
+                }
                 _ => return Err(refusal_to_open(unopened)),
             };
         }
@@ -208,6 +241,8 @@ impl Streamable<'_> {
             Cause::BadToken
         } else if self.server.is_draining() {
             Cause::Draining { sent: false }
+        } else if self.server.accounts().log.audit().refuses() {
+            Cause::NotAudited { sent: false }
         } else if self.rules.bounds.budget.step() >= Step::Calls {
             Cause::Memory
         } else {

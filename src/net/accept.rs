@@ -20,11 +20,13 @@ use crate::caller::Peer;
 use crate::config::{Limits, Network};
 use crate::telemetry::label::Accepted;
 
-use super::cap::Caps;
+use super::cap::{Caps, Place};
 use super::clock::Clock;
 use super::connection::{self, Connection, Reported};
 use super::listen::{ListenSocket, Listener};
 use super::observe::Observer;
+use super::secured;
+use super::tls::Tls;
 use super::wire::Stream;
 
 /// How far the gateway is on its way out. It only ever moves forward.
@@ -74,6 +76,7 @@ pub async fn serve<S, F, B>(
     let Terms { limits, trusted } = terms.borrow_and_update().clone();
     let door = Door {
         name: listener.name,
+        tls: listener.tls.clone(),
         caps: Caps::new(&limits, trusted),
         builder: connection::builder(&limits),
         limits,
@@ -88,6 +91,7 @@ pub async fn serve<S, F, B>(
 /// What the accept loop needs for each connection.
 struct Door<S> {
     name: &'static str,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     terms: watch::Receiver<Terms>,
     caps: Arc<Caps>,
@@ -161,21 +165,22 @@ where
         let trusted_proxy = address.is_some_and(|address| self.caps.is_exempt(address));
         let connection = Arc::new(Connection::new(self.name, taken.peer, trusted_proxy, taken.local_bind));
         let reported = Reported { connection: Arc::clone(&connection), observer: Arc::clone(&self.observer) };
-        let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
-        let served = connection::serve(
-            taken.stream,
-            connection,
-            self.builder.clone(),
-            clock,
-            self.phase.clone(),
-            Arc::clone(&self.service),
-        );
-        connections.spawn(async move {
-            // Given back in this order: the socket, the report, the place below the caps.
-            let _place = place;
-            let _reported = reported;
-            served.await;
-        });
+        // Given back in this order: the socket, the report, the place below the caps.
+        let owned = (place, reported);
+        let (phase, service) = (self.phase.clone(), Arc::clone(&self.service));
+        match (taken.stream, &self.tls) {
+            (Stream::Tcp(tcp), Some(tls)) => {
+                let (config, limits, http1) = (tls.current(), self.limits.clone(), self.builder.clone());
+                let terms = secured::Terms { config, limits, http1, phase, service };
+                connections.spawn(own(owned, secured::serve(tcp, connection, terms)));
+            }
+            (stream, _) => {
+                let clock = Clock::start(&self.limits, rand::random_range(0.0..1.0));
+                let (signals, builder) = (Arc::default(), self.builder.clone());
+                let served = connection::serve(stream, connection, signals, builder, clock, phase, service);
+                connections.spawn(own(owned, served));
+            }
+        }
     }
 
     fn accept_failed(&self, error: &io::Error, pause: &mut Pause) {
@@ -196,6 +201,12 @@ where
             );
         }
     }
+}
+
+/// Runs a connection, and gives back what it holds when it is over.
+async fn own(owned: (Place, Reported), served: impl Future<Output = ()>) {
+    let (_place, _reported) = owned;
+    served.await;
 }
 
 /// An accepted socket and where it came from.
@@ -302,11 +313,11 @@ impl RefusalLog {
     }
 }
 
-fn report(ended: Result<(), JoinError>) {
+pub(super) fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(event = "panic", "a request panicked; its connection was closed");
+        tracing::error!(event = "panic", "a request panicked; it got no answer");
     }
 }
 

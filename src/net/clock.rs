@@ -4,13 +4,16 @@
 //! compares them with what it saw last and says when it wants to look again. A request answered
 //! without waiting costs a few relaxed stores and two readings of the time.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::config::Limits;
 
+use super::frames::Position;
 use super::observe::End;
 
 /// What a connection waits for.
@@ -53,6 +56,10 @@ pub(super) struct Signals {
     stage: AtomicU64,
     written: AtomicU64,
     blocked: AtomicBool,
+    /// HTTP/2: whether a frame has begun that is not whole, in the lowest bit, and the number of whole ones above.
+    frame: AtomicU64,
+    /// HTTP/2: the peer sent too much of what costs it nothing.
+    flooded: AtomicBool,
 }
 
 impl Signals {
@@ -86,6 +93,34 @@ impl Signals {
         self.blocked.load(Ordering::Relaxed)
     }
 
+    /// What came of handing bytes to the kernel.
+    pub(super) fn note_write(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &outcome {
+            Poll::Ready(Ok(bytes)) => self.wrote(*bytes),
+            Poll::Pending => self.write_blocked(),
+            Poll::Ready(Err(_)) => {}
+        }
+        outcome
+    }
+
+    /// HTTP/2 bytes came in, up to here.
+    pub(super) fn read_frames(&self, position: Position) {
+        if position.begun && self.stage() == Stage::Opened {
+            self.enter(Stage::Idle);
+        }
+        self.frame.store(position.whole << 1 | u64::from(position.partial), Ordering::Relaxed);
+    }
+
+    /// The peer floods us.
+    pub(super) fn flood(&self) {
+        self.flooded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer floods us.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.flooded.load(Ordering::Relaxed)
+    }
+
     /// The kernel takes nothing now.
     pub(super) fn write_blocked(&self) {
         self.blocked.store(true, Ordering::Relaxed);
@@ -116,6 +151,9 @@ pub(super) struct Clock {
     stage_since: Instant,
     written: u64,
     blocked_since: Option<Instant>,
+    frame: u64,
+    /// Since when a frame is not whole.
+    frame_since: Option<Instant>,
 }
 
 /// How long input is read and thrown away after our end, for the answer to reach a client that
@@ -136,6 +174,8 @@ impl Clock {
             stage_since: now,
             written: 0,
             blocked_since: None,
+            frame: 0,
+            frame_since: None,
         }
     }
 
@@ -144,6 +184,7 @@ impl Clock {
     pub(super) fn look(&mut self, signals: &Signals, now: Option<Instant>) -> Verdict {
         self.follow_stage(signals, now);
         self.follow_writes(signals, now);
+        self.follow_frames(signals, now);
         let deadline = self.deadline();
         if let Some(now) = now {
             if let Some((due, verdict)) = deadline
@@ -181,8 +222,22 @@ impl Clock {
         self.written = written;
     }
 
+    fn follow_frames(&mut self, signals: &Signals, now: Option<Instant>) {
+        let frame = signals.frame.load(Ordering::Relaxed);
+        if frame != self.frame {
+            self.frame = frame;
+            self.frame_since = (frame & 1 == 1).then(|| now.unwrap_or_else(Instant::now));
+        }
+    }
+
     /// The instant at which the connection has waited too long, and what follows.
     fn deadline(&self) -> Option<(Instant, Verdict)> {
+        let frame = self.frame_since.map(|since| (since + self.header_timeout, Verdict::Cut(End::HeadTimeout)));
+        let stage = self.stage_deadline();
+        frame.into_iter().chain(stage).min_by_key(|(due, _)| *due)
+    }
+
+    fn stage_deadline(&self) -> Option<(Instant, Verdict)> {
         if let Some(since) = self.blocked_since {
             // While an answer is on its way the peer may well wait with its next request.
             return Some((since + self.write_stall, Verdict::Cut(End::Stalled)));

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -16,7 +17,7 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 
-use crate::caller::{Fate, Peer};
+use crate::caller::{ClientCertificate, Fate, Peer};
 use crate::config::Limits;
 
 use super::accept::Phase;
@@ -42,13 +43,63 @@ pub struct Connection {
     /// Whether the socket it came in by is bound so that only this machine can reach it.
     pub local_bind: bool,
     end: OnceLock<End>,
+    certificate: OnceLock<Arc<ClientCertificate>>,
+    /// The connection this is one stream of, where a connection has several.
+    carrier: Option<Arc<Connection>>,
+    /// The client is to take its next requests elsewhere.
+    leaving: AtomicBool,
     /// Of its task, while it waits for a peer that does not read: nothing else may come to wake it.
     blocked: Mutex<Option<Waker>>,
 }
 
 impl Connection {
     pub(super) fn new(listener: &'static str, peer: Peer, trusted_proxy: bool, local_bind: bool) -> Connection {
-        Connection { listener, peer, trusted_proxy, local_bind, end: OnceLock::new(), blocked: Mutex::default() }
+        Connection {
+            listener,
+            peer,
+            trusted_proxy,
+            local_bind,
+            end: OnceLock::new(),
+            certificate: OnceLock::new(),
+            carrier: None,
+            leaving: AtomicBool::new(false),
+            blocked: Mutex::default(),
+        }
+    }
+
+    /// One stream of a connection: it can be cut alone, and ends with the connection.
+    pub(super) fn stream_of(carrier: &Arc<Connection>) -> Connection {
+        let own = Connection::new(carrier.listener, carrier.peer, carrier.trusted_proxy, carrier.local_bind);
+        Connection { carrier: Some(Arc::clone(carrier)), certificate: carrier.certificate.clone(), ..own }
+    }
+
+    /// What the client showed in the TLS handshake.
+    #[must_use]
+    pub fn certificate(&self) -> Option<Arc<ClientCertificate>> {
+        self.certificate.get().cloned()
+    }
+
+    /// Notes what the client showed, once, before the first request.
+    pub(super) fn shows(&self, certificate: Arc<ClientCertificate>) {
+        let _ = self.certificate.set(certificate);
+    }
+
+    /// Whether the client is to take its next requests elsewhere, told once.
+    pub(super) fn is_to_leave(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) && self.leaving.swap(false, Ordering::Relaxed)
+    }
+
+    /// Ends it for this reason, unless it has ended.
+    pub(super) fn ends(&self, end: End) -> bool {
+        self.end.set(end).is_ok()
+    }
+
+    /// Has its task look again.
+    pub(super) fn wake(&self) {
+        let waker = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Has its task woken when it is cut from outside. Its end must be asked for after this.
@@ -64,7 +115,7 @@ impl Connection {
     /// and to an answer whose client left.
     #[must_use]
     pub fn end(&self) -> Option<End> {
-        self.end.get().copied()
+        self.end.get().copied().or_else(|| self.carrier.as_ref().and_then(|carrier| carrier.end()))
     }
 }
 
@@ -74,10 +125,15 @@ impl Fate for Connection {
     }
 
     fn cut(&self) {
-        let first = self.end.set(End::Stalled).is_ok();
-        let waker = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(waker) = waker.filter(|_| first) {
-            waker.wake();
+        if self.ends(End::Stalled) {
+            self.wake();
+        }
+    }
+
+    fn leave(&self) {
+        if let Some(carrier) = &self.carrier {
+            carrier.leaving.store(true, Ordering::Relaxed);
+            carrier.wake();
         }
     }
 }
@@ -109,10 +165,11 @@ pub(super) fn builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-/// Serves one connection to its end.
+/// Serves one HTTP/1 connection to its end.
 pub(super) async fn serve<S, F, B>(
     stream: Stream,
     connection: Arc<Connection>,
+    signals: Arc<Signals>,
     builder: http1::Builder,
     clock: Clock,
     phase: watch::Receiver<Phase>,
@@ -123,7 +180,6 @@ pub(super) async fn serve<S, F, B>(
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let signals = Arc::new(Signals::default());
     let wire = TokioIo::new(Wire::new(stream, Arc::clone(&signals)));
     let answer = service_fn(|request| {
         let stage = InRequest::enter(&signals);

@@ -68,7 +68,7 @@ pub(super) async fn drive(
 
 /// Waits until `due`. A timer already armed for an earlier instant is left alone: most deadlines
 /// only ever move later, and a wake-up for nothing is rarer than a request.
-fn poll_timer(mut timer: Pin<&mut Sleep>, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+pub(super) fn poll_timer(mut timer: Pin<&mut Sleep>, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
     if due < timer.deadline() || timer.is_elapsed() {
         timer.as_mut().reset(due);
     }
@@ -122,7 +122,9 @@ impl<F: Future<Output = ()>> Drain<F> {
 }
 
 fn end_of(error: &hyper::Error, signals: &Signals) -> End {
-    if error.is_parse_too_large() {
+    if signals.is_flooded() {
+        End::Flooded
+    } else if error.is_parse_too_large() {
         End::HeadTooLarge
     } else if error.is_parse() {
         End::BadHead

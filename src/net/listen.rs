@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, TcpKeepalive, Type};
@@ -12,6 +13,7 @@ use tokio::net::TcpListener;
 use crate::config::{Address, Limits};
 
 use super::bind_error::BindError;
+use super::tls::Tls;
 use super::unix::{self, UnixSocket};
 
 /// Connections the kernel may hold ready for us.
@@ -37,6 +39,8 @@ pub struct Listener {
     pub name: &'static str,
     /// What is bound, in the order of the configuration, with real ports.
     pub addresses: Vec<Bound>,
+    /// For its TCP sockets; a unix socket is plain.
+    pub tls: Option<Arc<Tls>>,
     pub(super) sockets: Vec<ListenSocket>,
 }
 
@@ -87,7 +91,7 @@ pub fn bind(name: &'static str, addresses: &[Address], limits: &Limits) -> Resul
         user_timeout: USER_TIMEOUT.max(limits.write_stall + limits.write_stall / 2),
         ipv4_wildcards: wildcard_ports(addresses),
     };
-    let mut listener = Listener { name, addresses: Vec::new(), sockets: Vec::new() };
+    let mut listener = Listener { name, addresses: Vec::new(), tls: None, sockets: Vec::new() };
     for address in addresses {
         match address {
             Address::Unix(path) => {

@@ -1,4 +1,4 @@
-//! Sockets: binding them, accepting from them, and the clocks of one HTTP/1 connection.
+//! Sockets: binding them, accepting from them, TLS, and the clocks of one HTTP/1 or HTTP/2 connection.
 //!
 //! [`bind`] turns addresses into a [`Listener`] with real ports; [`serve`] owns every connection of
 //! that listener until the [`Phase`] says to stop. What happens inside a request is the caller's
@@ -10,10 +10,14 @@ mod cap;
 mod clock;
 mod connection;
 mod drive;
+mod frames;
 mod holder;
 mod listen;
+mod multiplex;
 mod observe;
+mod secured;
 mod self_wake;
+mod tls;
 mod unix;
 mod wire;
 
@@ -23,6 +27,7 @@ pub use connection::Connection;
 pub use holder::Holder;
 pub use listen::{Bound, Listener, bind};
 pub use observe::{End, Observer};
+pub use tls::{Credentials, Tls, TlsProblem};
 
 #[cfg(test)]
 mod tests;

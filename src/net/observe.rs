@@ -19,6 +19,12 @@ pub enum End {
     Idle,
     /// A write made no progress for `limits.write_stall`.
     Stalled,
+    /// TLS could not be agreed upon, or the client has no certificate that is good.
+    Handshake,
+    /// A TLS handshake did not end within `limits.tls_handshake`.
+    HandshakeTimeout,
+    /// The peer sent too many HTTP/2 frames that cost it nothing.
+    Flooded,
     /// The gateway stopped before the connection ended by itself.
     Aborted,
 }
@@ -32,7 +38,8 @@ impl End {
             End::HeadTimeout => Some("limits.header_timeout"),
             End::Idle => Some("limits.keep_alive"),
             End::Stalled => Some("limits.write_stall"),
-            End::Closed | End::Broken | End::BadHead | End::Aborted => None,
+            End::HandshakeTimeout => Some("limits.tls_handshake"),
+            End::Closed | End::Broken | End::BadHead | End::Handshake | End::Flooded | End::Aborted => None,
         }
     }
 }

@@ -11,13 +11,18 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 use super::clock::{Signals, Stage};
+use super::frames::{Flood, Frames};
+use super::tls::TlsSocket;
 
 /// An accepted socket.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// After the handshake; its socket leaves the signs of writes.
+    Tls(Box<TlsStream<TlsSocket>>),
 }
 
 /// A socket whose reads and writes leave [`Signals`].
@@ -26,20 +31,32 @@ pub(super) struct Wire {
     signals: Arc<Signals>,
     /// Our side is shut.
     shut: bool,
+    /// Reads along where the connection speaks HTTP/2.
+    frames: Option<Box<Frames>>,
 }
 
 impl Wire {
     pub(super) fn new(stream: Stream, signals: Arc<Signals>) -> Wire {
-        Wire { stream, signals, shut: false }
+        Wire { stream, signals, shut: false, frames: None }
     }
 
-    fn note_write(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &outcome {
-            Poll::Ready(Ok(bytes)) => self.signals.wrote(*bytes),
-            Poll::Pending => self.signals.write_blocked(),
-            Poll::Ready(Err(_)) => {}
-        }
-        outcome
+    /// A wire that speaks HTTP/2.
+    pub(super) fn framed(stream: Stream, signals: Arc<Signals>, frames: Frames) -> Wire {
+        Wire { frames: Some(Box::new(frames)), ..Wire::new(stream, signals) }
+    }
+
+    /// Leaves signs of what came.
+    fn note_read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(frames) = &mut self.frames else {
+            self.signals.received();
+            return Ok(());
+        };
+        let position = frames.read(bytes).map_err(|Flood| {
+            self.signals.flood();
+            io::Error::new(io::ErrorKind::InvalidData, "too many control frames")
+        })?;
+        self.signals.read_frames(position);
+        Ok(())
     }
 
     /// Throws away what the peer still sends, so that nothing unread turns our close into a reset
@@ -71,6 +88,11 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => match Pin::new(stream).poll_read(cx, buffer) {
+                // Many clients close without a word in TLS. HTTP says itself where a message ends (RFC 9112, 9.8).
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                outcome => outcome,
+            },
         }
     }
 }
@@ -80,7 +102,7 @@ impl AsyncRead for Wire {
         let before = buffer.filled().len();
         let outcome = self.stream.poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.signals.received();
+            self.note_read(&buffer.filled()[before..])?;
         }
         outcome
     }
@@ -91,8 +113,9 @@ impl AsyncWrite for Wire {
         let outcome = match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => return Pin::new(stream).poll_write(cx, bytes),
         };
-        self.note_write(outcome)
+        self.signals.note_write(outcome)
     }
 
     fn poll_write_vectored(
@@ -103,20 +126,25 @@ impl AsyncWrite for Wire {
         let outcome = match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Tls(stream) => return Pin::new(stream).poll_write_vectored(cx, slices),
         };
-        self.note_write(outcome)
+        self.signals.note_write(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
             Stream::Tcp(stream) => stream.is_write_vectored(),
             Stream::Unix(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket holds nothing back.
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            // A socket holds nothing back.
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -124,6 +152,7 @@ impl AsyncWrite for Wire {
             ready!(match &mut self.stream {
                 Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
                 Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+                Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             })?;
             self.shut = true;
         }

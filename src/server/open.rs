@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::budget::{Budget, Step};
-use crate::caller::Principal;
+use crate::caller::{OwnVariables, Principal};
 use crate::config::{self, Mode};
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::post::Post;
@@ -92,6 +92,8 @@ pub struct Opening {
     pub only: Option<Arc<Stream>>,
     /// When what the caller showed loses its force, in seconds since the Unix epoch.
     pub until: Option<u64>,
+    /// What it brings for a child of its own.
+    pub own: OwnVariables,
 }
 
 /// One configured server.
@@ -260,10 +262,10 @@ impl Server {
 
     /// A session with a child of its own.
     async fn open_own(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only, until } = opening;
+        let Opening { principal, cap, account, only, until, own } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         lock(&self.core.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
-        let lease = self.lease(&principal).await.map_err(|no_child| self.explain(no_child))?;
+        let lease = self.lease(&principal, &own).await.map_err(|no_child| self.explain(no_child))?;
         let session =
             Session::new(self.registry.mint(), principal, message, only, None, Arc::clone(&self.session_terms));
         session.prove(until);
@@ -288,11 +290,11 @@ impl Server {
         message: &Message,
         post: &Arc<Post>,
     ) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only, until } = opening;
+        let Opening { principal, cap, account, only, until, own } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         let asked = message.string(message.fields().protocol_version).unwrap_or_default();
-        let key = Key { revision: Revision::granted(asked.as_bytes()), principal: only_of };
-        let place = self.core.shared.enter(&key).map_err(|no_place| match no_place {
+        let key = Key { revision: Revision::granted(asked.as_bytes()), principal: only_of, own: own.digest() };
+        let place = self.core.shared.enter(&key, &own).map_err(|no_place| match no_place {
             NoPlace::Breaker(retry) => Unopened::Breaker(retry),
             NoPlace::Closed => Unopened::Draining,
         })?;
@@ -331,8 +333,8 @@ impl Server {
     }
 
     /// Leases a child. If none comes free soon, a session that has long been idle gives its own up.
-    async fn lease(&self, principal: &Principal) -> Result<Lease, NoChild> {
-        let mut lease = pin!(self.core.pool.lease());
+    async fn lease(&self, principal: &Principal, own: &OwnVariables) -> Result<Lease, NoChild> {
+        let mut lease = pin!(self.core.pool.lease_with(own));
         // Children of sessions that ended are still being stopped; theirs come free by themselves.
         let soon = ROOM_AFTER.min(self.config.pool.wait / 2);
         if let Ok(leased) = timeout(soon, lease.as_mut()).await {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::caller::Principal;
+use crate::caller::{OwnVariables, Principal};
 use crate::config;
 use crate::exchange::session::SessionTerms;
 use crate::exchange::shared_child::{Condition, Place, SharedChild, SharedParts};
@@ -25,11 +25,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who may share a child: sessions that asked for the same revision, of the same caller where callers are kept apart.
+/// Who may share a child: sessions that asked for the same revision, of the same caller where callers are kept apart, and
+/// that brought the same values for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) revision: Revision,
     pub(super) principal: Option<Principal>,
+    /// The digest of the values.
+    pub(super) own: Option<[u8; 32]>,
 }
 
 #[derive(Default)]
@@ -101,27 +104,26 @@ impl SharedChildren {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place at the child with the most room, or at a new one where none has any.
-    pub(super) fn enter(self: &Arc<Self>, key: &Key) -> Result<Place, NoPlace> {
+    /// Takes a place at the child with the most room, or at a new one where none has any. `own` is what the key has the
+    /// digest of.
+    pub(super) fn enter(self: &Arc<Self>, key: &Key, own: &OwnVariables) -> Result<Place, NoPlace> {
         let mut state = self.state();
         if state.closed || state.retired {
             return Err(NoPlace::Closed);
         }
         while state.keepers.try_join_next().is_some() {}
-        let mut open: Vec<Arc<SharedChild>> = state.by_key.get(key).into_iter().flatten().cloned().collect();
-        open.retain(|child| {
-            matches!(child.condition(), Condition::Ready | Condition::Starting) && child.takes_session()
-        });
-        open.sort_by_key(|child| child.members());
+        let children = state.by_key.get(key).into_iter().flatten();
+        let mut open: Vec<_> = children.filter_map(|child| Some((child.occupancy()?, child))).collect();
+        open.sort_by_key(|(occupancy, _)| *occupancy);
         // Sessions are spread over so many children before any gets more.
         let spread = open.len() >= self.config.pool.min_idle.max(1);
-        let place = || open.iter().find_map(SharedChild::enter);
+        let place = || open.iter().find_map(|(_, child)| child.enter());
         if let Some(place) = spread.then(place).flatten() {
             return Ok(place);
         }
         // The next process of a child whose processes end soon is one that is waited for, not one more.
-        let own = state.by_key.get(key).into_iter().flatten().filter(|child| child.takes_session());
-        let pausing = own.filter_map(|child| pause_of(child)).min();
+        let known = state.by_key.get(key).into_iter().flatten().filter(|child| child.takes_session());
+        let pausing = known.filter_map(|child| pause_of(child)).min();
         let refused = pausing.or_else(|| self.breaker().admit(Instant::now()).err());
         if let Some(retry) = refused {
             return place().ok_or(NoPlace::Breaker(retry));
@@ -129,9 +131,9 @@ impl SharedChildren {
         let child = SharedChild::new(self.parts(key.revision));
         let place = child.enter().ok_or(NoPlace::Closed)?;
         state.by_key.entry(key.clone()).or_default().push(Arc::clone(&child));
-        let (children, key) = (Arc::clone(self), key.clone());
+        let (children, key, own) = (Arc::clone(self), key.clone(), own.clone());
         state.keepers.spawn(async move {
-            children.keep(&child).await;
+            children.keep(&child, &own).await;
             children.forget(&key, &child);
         });
         Ok(place)
@@ -160,11 +162,11 @@ impl SharedChildren {
     }
 
     /// Keeps a process behind a child for as long as sessions need one.
-    async fn keep(&self, child: &Arc<SharedChild>) {
+    async fn keep(&self, child: &Arc<SharedChild>, own: &OwnVariables) {
         let mut backoff = Backoff { next: None, most: self.config.breaker.backoff_max };
         loop {
             let began = Instant::now();
-            let pause = match self.start(child).await {
+            let pause = match self.start(child, own).await {
                 Ok(()) => {
                     if matches!(self.until_done(child).await, Done::Unused) {
                         return;
@@ -208,9 +210,9 @@ impl SharedChildren {
     }
 
     /// One process and its handshake.
-    async fn start(&self, child: &Arc<SharedChild>) -> Result<(), Condition> {
+    async fn start(&self, child: &Arc<SharedChild>, own: &OwnVariables) -> Result<(), Condition> {
         let began = Instant::now();
-        let started = match self.pool.lease().await {
+        let started = match self.pool.lease_with(own).await {
             Ok(lease) => child.bring_up(lease, self.terms.clone(), self.config.timeouts.start).await,
             Err(NoChild::Full) => return Err(Condition::Full),
             Err(NoChild::Closed) => return Err(Condition::Closed),

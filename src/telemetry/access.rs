@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit::Audit;
 use super::label::{Answer, Outcome, Refusal};
 use super::line::{Format, Line};
 use super::loudness::Loudness;
+use super::mask::mask_secrets;
 use super::session_digest::SessionDigest;
 use super::spool::Spool;
 use super::timestamp;
@@ -169,7 +171,7 @@ pub struct RefusedLine<'a> {
     pub reason: Refusal,
     /// The configuration key that would change it, such as `listen.allowed_hosts`.
     pub key: Option<&'a str>,
-    /// What was refused, such as the host name; never a secret.
+    /// What was refused, such as the host name; a password in it is masked.
     pub value: Option<&'a str>,
     /// Who asked, where that was known by then.
     pub principal: Option<&'a Principal>,
@@ -186,7 +188,7 @@ impl RefusedLine<'_> {
         optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
         line.text("reason", self.reason.as_str());
         optional(self.key, |key| line.text("key", key));
-        optional(self.value, |value| line.cut_text("value", value, LONGEST_SHORT));
+        optional(self.value, |value| line.cut_text("value", &mask_secrets(value), LONGEST_SHORT));
     }
 }
 
@@ -199,6 +201,7 @@ pub struct AccessLog {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
     pub(super) loudness: Arc<Loudness>,
+    pub(super) audit: Audit,
 }
 
 impl AccessLog {
@@ -206,6 +209,18 @@ impl AccessLog {
     #[must_use]
     pub fn loudness(&self) -> &Loudness {
         &self.loudness
+    }
+
+    /// The audit log beside it.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Lines dropped so far, of this log and of the events beside them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.spool.dropped()
     }
 
     /// Whether a message with this outcome gets a line, so that its fields need gathering.
@@ -253,7 +268,7 @@ fn level_of(outcome: Outcome) -> LogLevel {
     }
 }
 
-fn optional<T>(value: Option<T>, write: impl FnOnce(T)) {
+pub(super) fn optional<T>(value: Option<T>, write: impl FnOnce(T)) {
     if let Some(value) = value {
         write(value);
     }
@@ -264,7 +279,7 @@ fn write_principal(line: &mut Line<'_>, principal: &Principal) {
 }
 
 /// The inside of a JSON string, or the literal itself.
-fn without_quotes(id: &str) -> &str {
+pub(super) fn without_quotes(id: &str) -> &str {
     id.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(id)
 }
 

@@ -59,5 +59,5 @@ impl Write for Scripted {
 
 /// `[telemetry]` with JSON lines.
 pub(super) fn config(level: LogLevel, access: Access) -> Telemetry {
-    Telemetry { level, format: LogFormat::Json, access, metrics: Metrics { tools: true, max_tools: 50 } }
+    Telemetry { level, format: LogFormat::Json, access, audit: None, metrics: Metrics { tools: true, max_tools: 50 } }
 }

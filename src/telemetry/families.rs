@@ -68,6 +68,9 @@ pub(super) struct Families {
     pub auth_checks_total: IntCounterVec,
     pub jwks_refreshes_total: IntCounterVec,
     pub jwks_age_seconds: IntGaugeVec,
+    pub tls_certificate_expiry_timestamp_seconds: IntGaugeVec,
+    pub log_dropped_total: IntCounterVec,
+    pub audit_dropped_total: IntCounterVec,
     pub config_last_reload_successful: IntGauge,
     pub config_last_reload_success_timestamp_seconds: IntGauge,
 }
@@ -123,6 +126,9 @@ impl Families {
             auth_checks_total: by.counters("auth_checks_total", "Checks of credentials, by method and result.", &["method", "result"]),
             jwks_refreshes_total: by.counters("jwks_refreshes_total", "Attempts to fetch the keys of an issuer, by result.", &["issuer", "result"]),
             jwks_age_seconds: by.gauges("jwks_age_seconds", "Seconds since the keys of an issuer were fetched.", &["issuer"]),
+            tls_certificate_expiry_timestamp_seconds: by.gauges("tls_certificate_expiry_timestamp_seconds", "When the certificate in effect ends, in seconds since the Unix epoch.", &["name"]),
+            log_dropped_total: by.counters("log_dropped_total", "Lines of the log that were lost, for want of room or with what they were written to.", &[]),
+            audit_dropped_total: by.counters("audit_dropped_total", "Entries of the audit log that were lost.", &[]),
             config_last_reload_successful: by.gauge("config_last_reload_successful", "Whether the configuration in effect is the one read last: 1, or 0 after one that was refused."),
             config_last_reload_success_timestamp_seconds: by.gauge("config_last_reload_success_timestamp_seconds", "When the configuration in effect was read, in seconds since the Unix epoch."),
         }

@@ -49,7 +49,7 @@ labels! {
 }
 labels! {
     /// Why something was refused.
-    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Scope = "scope", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining" }
+    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Scope = "scope", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining", Audit = "audit" }
 }
 labels! {
     /// Why a session ended.
@@ -131,7 +131,7 @@ labels! {
 }
 labels! {
     /// What became of a connection.
-    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit" }
+    Accepted { Ok = "ok", Limit = "limit", AddressLimit = "address_limit", Handshake = "handshake", Flood = "flood" }
 }
 labels! {
     /// How a message a client posted was answered.
@@ -185,5 +185,5 @@ labels! {
 }
 labels! {
     /// How a caller tried to prove who it is.
-    AuthMethod { ApiKey = "api_key", Jwt = "jwt", Introspection = "introspection" }
+    AuthMethod { ApiKey = "api_key", Mtls = "mtls", Jwt = "jwt", Introspection = "introspection" }
 }

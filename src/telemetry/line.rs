@@ -120,6 +120,11 @@ impl<'b> Line<'b> {
         push_decimal(self.out, value.unsigned_abs());
     }
 
+    /// A point in time, since the Unix epoch.
+    pub(super) fn moment(&mut self, key: &str, at: Duration) {
+        self.string(key, |out| push_timestamp(out, at));
+    }
+
     /// A time as milliseconds with microsecond digits.
     pub(super) fn millis(&mut self, key: &str, value: Duration) {
         self.key(key);

@@ -14,6 +14,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::access::AccessLog;
+use super::audit::Audit;
 use super::layer::EventLayer;
 use super::line::{Format, Line};
 use super::loudness::Loudness;
@@ -42,6 +43,7 @@ pub struct Logs {
     format: Format,
     loudness: Arc<Loudness>,
     hushed: Arc<AtomicBool>,
+    audit: Audit,
 }
 
 /// Keeps everything but errors and access lines out of the log; dropping it ends that.
@@ -60,7 +62,7 @@ impl Logs {
     /// [`line_json`](Self::line_json) come here.
     ///
     /// # Errors
-    /// The system has no thread to give.
+    /// The system has no thread to give, or the audit log cannot be opened.
     pub fn start(config: &config::Telemetry, to: Sink) -> io::Result<Self> {
         let (logs, receiver) = Self::build(config, to)?;
         // An error means another receiver is set, which the documentation above allows.
@@ -73,11 +75,12 @@ impl Logs {
         to: Sink,
     ) -> io::Result<(Self, impl Subscriber + Send + Sync + 'static)> {
         let format = format(config.format, &to);
+        let audit = Audit::open(config.audit.as_ref())?;
         let spool = Arc::new(Spool::new());
         let written = Arc::clone(&spool);
         thread::Builder::new().name("gangway-log".to_owned()).spawn(move || match to {
-            Sink::Stderr => written.write_to(&mut *stderr(), format),
-            Sink::Writer(mut sink) => written.write_to(&mut *sink, format),
+            Sink::Stderr => written.write_to(&mut *stderr(), Some(format)),
+            Sink::Writer(mut sink) => written.write_to(&mut *sink, Some(format)),
         })?;
         let hushed = Arc::new(AtomicBool::new(false));
         let loudness = Arc::new(Loudness::new(config));
@@ -87,13 +90,18 @@ impl Logs {
             loudness: Arc::clone(&loudness),
             hushed: Arc::clone(&hushed),
         };
-        Ok((Logs { spool, format, loudness, hushed }, Registry::default().with(layer)))
+        Ok((Logs { spool, format, loudness, hushed, audit }, Registry::default().with(layer)))
     }
 
     /// Where access lines go.
     #[must_use]
     pub fn access(&self) -> AccessLog {
-        AccessLog { spool: Arc::clone(&self.spool), format: self.format, loudness: Arc::clone(&self.loudness) }
+        AccessLog {
+            spool: Arc::clone(&self.spool),
+            format: self.format,
+            loudness: Arc::clone(&self.loudness),
+            audit: self.audit.clone(),
+        }
     }
 
     /// Leaves out what is neither an error nor an access line, for as long as somebody draws on the same terminal.
@@ -130,6 +138,7 @@ impl Logs {
 
 impl Drop for Logs {
     fn drop(&mut self) {
+        self.audit.end(LAST_FLUSH);
         // The thread is not joined: with a sink that blocks it never ends, and the bound holds.
         self.spool.close(LAST_FLUSH);
     }

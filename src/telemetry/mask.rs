@@ -1,9 +1,11 @@
 //! Secrets taken out of text that a child wrote.
 //!
-//! This is a net, not a wall: it knows the shapes secrets commonly have, and a child that prints
-//! one in another shape still prints it. It prefers to mask too much.
+//! This is a net, not a wall: it knows the shapes secrets commonly have and the values that the child was given, and a
+//! child that prints another one, or one of these in other words, still prints it. It prefers to mask too much.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
 use super::escape::cut;
 
@@ -40,11 +42,57 @@ const PREFIXES: [&str; 17] = [
 /// Ends of names whose assigned values are secrets, in lower case.
 const NAMES: [&str; 8] = ["token", "secret", "password", "passwd", "api_key", "apikey", "api-key", "private_key"];
 
-/// One line of a child's stderr for the log: made UTF-8, secrets masked, cut to so many
+/// Shortest value that is looked for as it stands: a shorter one could be any word.
+const SHORTEST_KNOWN: usize = 6;
+
+/// Values that are known to be secrets, whatever their shape. Cheap to clone, and not shown.
+#[derive(Clone, Default)]
+pub struct KnownSecrets(Option<Arc<[Box<str>]>>);
+
+impl KnownSecrets {
+    /// These values. Of one with several lines each line counts; what is shorter than six bytes does not.
+    pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> KnownSecrets {
+        let lines = values.into_iter().flat_map(str::lines).map(str::trim);
+        let mut known: Vec<Box<str>> = lines.filter(|line| line.len() >= SHORTEST_KNOWN).map(Box::from).collect();
+        // A value that is the beginning of another one must not leave the other's rest behind.
+        known.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        known.dedup();
+        KnownSecrets((!known.is_empty()).then(|| known.into()))
+    }
+
+    /// These values and those of `other`.
+    #[must_use]
+    pub fn and<'a>(&'a self, other: impl IntoIterator<Item = &'a str>) -> KnownSecrets {
+        KnownSecrets::new(self.iter().chain(other))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|known| known.iter()).map(|value| &**value)
+    }
+
+    /// Replaces each of them by `***`.
+    fn mask<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        self.iter().fold(
+            text,
+            |text, known| {
+                if text.contains(known) { Cow::Owned(text.replace(known, MASK)) } else { text }
+            },
+        )
+    }
+}
+
+impl fmt::Debug for KnownSecrets {
+    /// How many there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KnownSecrets").field(&self.iter().count()).finish()
+    }
+}
+
+/// One line that a child wrote for the log: made UTF-8, secrets masked, `known` ones first, cut to so many
 /// characters. Control characters are still in it; the log escapes them, and for a terminal
 /// [`Escaped`](super::Escaped) does.
 #[must_use]
-pub fn stderr_text(line: &[u8], characters: usize) -> String {
+pub fn child_text(line: &[u8], characters: usize, known: &KnownSecrets) -> String {
     // Masking looks at no more than can be shown, with room for what it shortens. A word the
     // bound splits is left out, since half a secret may no longer look like one.
     let bound = characters.saturating_mul(4).saturating_add(4096);
@@ -52,7 +100,7 @@ pub fn stderr_text(line: &[u8], characters: usize) -> String {
         Some(head) => &head[..head.iter().rposition(u8::is_ascii_whitespace).unwrap_or(bound)],
         None => line,
     };
-    let text = String::from_utf8_lossy(part);
+    let text = known.mask(String::from_utf8_lossy(part));
     cut(&mask_secrets(&text), characters).to_owned()
 }
 
@@ -167,7 +215,7 @@ mod tests {
 
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
-    use super::{mask_secrets, stderr_text};
+    use super::{KnownSecrets, child_text, mask_secrets};
     use crate::telemetry::escape::tests::hostile_text;
 
     #[test]
@@ -214,6 +262,27 @@ mod tests {
         assert_eq!(stderr_text(b"password=hunter2", 11), "password=**");
         let flood = vec![b'x'; 2 << 20];
         assert_eq!(stderr_text(&flood, 10), "xxxxxxxxxx");
+    }
+
+    fn stderr_text(line: &[u8], characters: usize) -> String {
+        child_text(line, characters, &KnownSecrets::default())
+    }
+
+    #[test]
+    fn known_values_go_whatever_their_shape() {
+        let known = KnownSecrets::new(["hunter2", "hunter2 and more", "short", "first line\nsecond line\n"]);
+        for (line, shown) in [
+            ("cannot log in with hunter2!", "cannot log in with ***!"),
+            ("\"hunter2 and more\"", "\"***\""),
+            ("a short line", "a short line"),
+            ("second line", "***"),
+            ("xhunter2hunter2x", "x******x"),
+        ] {
+            assert_eq!(child_text(line.as_bytes(), 100, &known), shown);
+        }
+        let more = known.and(["another"]);
+        assert_eq!(child_text(b"another hunter2", 100, &more), "*** ***");
+        assert_eq!(format!("{more:?}"), "KnownSecrets(5)");
     }
 
     #[test]

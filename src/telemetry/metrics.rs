@@ -1,11 +1,12 @@
 //! The numbers of the whole gateway, and the scrape.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
+use super::access::AccessLog;
 use super::child_processes::ChildProcesses;
 use super::families::{Families, options};
 use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refresh, Refusal, Route};
@@ -36,6 +37,15 @@ pub struct Metrics {
     child_processes: Arc<ChildProcesses>,
     /// When the keys of each issuer were fetched.
     keys_loaded: Mutex<HashMap<Arc<str>, Instant>>,
+    losses: Mutex<Losses>,
+}
+
+/// What logs lost, as far as it was counted here.
+#[derive(Default)]
+struct Losses {
+    log: Option<AccessLog>,
+    lines: u64,
+    entries: u64,
 }
 
 /// A connection counted in `connections` until this is dropped.
@@ -62,6 +72,7 @@ impl Metrics {
             tool_budget: Arc::new(ToolBudget::new(names)),
             child_processes,
             keys_loaded: Mutex::default(),
+            losses: Mutex::default(),
         })
     }
 
@@ -120,6 +131,20 @@ impl Metrics {
     /// So many events are no longer kept.
     pub fn replay_evicted(&self, reason: Eviction, events: u64) {
         self.families.replay_evictions_total.with_label_values(&[reason.as_str()]).inc_by(events);
+    }
+
+    /// These are the certificates in effect, each with its end in seconds since the Unix epoch. Of several with one
+    /// name the first end counts.
+    pub fn certificates<'a>(&self, ends: impl IntoIterator<Item = (&'a str, u64)>) {
+        let mut first: BTreeMap<&str, u64> = BTreeMap::new();
+        for (name, end) in ends {
+            first.entry(name).and_modify(|known| *known = end.min(*known)).or_insert(end);
+        }
+        let gauges = &self.families.tls_certificate_expiry_timestamp_seconds;
+        gauges.reset();
+        for (name, end) in first {
+            gauges.with_label_values(&[name]).set(i64::try_from(end).unwrap_or(i64::MAX));
+        }
     }
 
     /// Bytes taken from the memory budget.
@@ -186,11 +211,28 @@ impl Metrics {
         self.child_processes.measure(now);
     }
 
+    /// Counts what this log, and the audit log beside it, lose.
+    pub fn count_losses_of(&self, log: &AccessLog) {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).log = Some(log.clone());
+    }
+
+    fn count_losses(&self) {
+        let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((lines, entries)) = losses.log.as_ref().map(|log| (log.dropped(), log.audit().dropped())) else {
+            return;
+        };
+        let Families { log_dropped_total, audit_dropped_total, .. } = &self.families;
+        log_dropped_total.with_label_values::<&str>(&[]).inc_by(lines - losses.lines);
+        audit_dropped_total.with_label_values::<&str>(&[]).inc_by(entries - losses.entries);
+        (losses.lines, losses.entries) = (lines, entries);
+    }
+
     /// Every series in the Prometheus text format, version 0.0.4.
     #[must_use]
     pub fn gather(&self) -> String {
         self.child_processes.show();
         self.show_ages_of_keys();
+        self.count_losses();
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .expect("only counters, gauges and histograms with names and series are gathered")

@@ -4,6 +4,8 @@
 //! does not fit becomes `_other`, a log line that does not fit is dropped and counted.
 
 mod access;
+mod audit;
+mod audit_file;
 #[cfg(test)]
 mod capture;
 mod child_processes;
@@ -27,11 +29,12 @@ mod timestamp;
 mod tool_metrics;
 
 pub use access::{AccessLine, AccessLog, Client, RefusedLine};
+pub use audit::{Audit, AuditEntry, AuditEvent, NotAudited};
 pub use child_processes::MeasuredChild;
 pub use escape::Escaped;
 pub use log::{Hush, Logs, Sink};
 pub use loudness::Loudness;
-pub use mask::{mask_secrets, stderr_text};
+pub use mask::{KnownSecrets, child_text, mask_secrets};
 pub use metrics::{ConnectionGauge, Metrics};
 pub use server_metrics::{CallEnd, InFlight, PoolWaiter, ServerMetrics, StreamGauge};
 pub use session_digest::{SessionDigest, session_digest};

@@ -114,8 +114,9 @@ impl Spool {
         self.flush(bound)
     }
 
-    /// Writes until the spool is closed and empty. For a thread of its own: it blocks with the sink.
-    pub(super) fn write_to(&self, sink: &mut dyn Write, format: Format) {
+    /// Writes until the spool is closed and empty. For a thread of its own: it blocks with the sink. What was dropped is
+    /// told in the sink where that has a `format` for it.
+    pub(super) fn write_to(&self, sink: &mut dyn Write, format: Option<Format>) {
         let mut batch = Vec::new();
         let mut output = Output { spool: self, sink, format, torn: false, told: 0, told_at: None };
         while self.next_batch(&mut batch) {
@@ -160,7 +161,7 @@ impl Spool {
 struct Output<'a> {
     spool: &'a Spool,
     sink: &'a mut dyn Write,
-    format: Format,
+    format: Option<Format>,
     /// Whether the sink failed within a line, which the next write then ends first.
     torn: bool,
     /// Dropped lines the log has told of, and when it last did.
@@ -203,12 +204,13 @@ impl Output<'_> {
     /// Writes how many lines were dropped since that was last said; where this fails too, they are
     /// told of once the sink works again.
     fn tell_drops(&mut self) {
+        let Some(format) = self.format else { return };
         let dropped = self.spool.dropped();
         if dropped == self.told || self.told_at.is_some_and(|at| at.elapsed() < DROPS_TOLD_EVERY) {
             return;
         }
         let mut out = Vec::new();
-        let mut line = Line::begin(&mut out, self.format, timestamp::now(), LogLevel::Warn, "log_dropped");
+        let mut line = Line::begin(&mut out, format, timestamp::now(), LogLevel::Warn, "log_dropped");
         line.whole("lines", dropped - self.told);
         line.end();
         self.told_at = Some(Instant::now());

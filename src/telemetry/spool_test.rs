@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(20);
 fn start(mut sink: impl io::Write + Send + 'static) -> (Arc<Spool>, JoinHandle<()>) {
     let spool = Arc::new(Spool::new());
     let written = Arc::clone(&spool);
-    (spool, thread::spawn(move || written.write_to(&mut sink, Format::Json)))
+    (spool, thread::spawn(move || written.write_to(&mut sink, Some(Format::Json))))
 }
 
 #[test]

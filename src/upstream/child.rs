@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::exit::Exit;
 use super::process::{EndWatch, Process};
 use super::stderr::{LastLines, Stderr};
+use crate::telemetry::KnownSecrets;
 use crate::telemetry::label::StopStep;
 
 /// How long the kernel may take to end a group after SIGKILL before its owner goes on.
@@ -23,6 +24,7 @@ pub struct Child {
     stdin: Option<pipe::Sender>,
     stdout: Option<pipe::Receiver>,
     last_lines: LastLines,
+    known_secrets: KnownSecrets,
     exit: watch::Receiver<Option<Exit>>,
     signals: mpsc::UnboundedSender<Signal>,
     /// Owns the process. Aborting it drops the process into the spawner's hands.
@@ -57,7 +59,7 @@ impl Drop for AbortOnDrop {
 
 impl Child {
     /// Starts the task that owns `process`. Needs a tokio runtime.
-    pub(super) fn new(process: Process, end: EndWatch, pipes: Pipes) -> Self {
+    pub(super) fn new(process: Process, end: EndWatch, pipes: Pipes, known_secrets: KnownSecrets) -> Self {
         let (exit_sender, exit) = watch::channel(None);
         let (signals, inbox) = mpsc::unbounded_channel();
         let (pid, last_lines) = (process.pid().as_raw_nonzero().get(), pipes.stderr.last_lines());
@@ -67,6 +69,7 @@ impl Child {
             stdin: Some(pipes.stdin),
             stdout: Some(pipes.stdout),
             last_lines,
+            known_secrets,
             exit,
             signals,
             _owner: AbortOnDrop(owner.abort_handle()),
@@ -103,6 +106,11 @@ impl Child {
     #[must_use]
     pub fn last_lines(&self) -> LastLines {
         self.last_lines.clone()
+    }
+
+    /// The secrets it was given, to be left out of what is logged of its words.
+    pub(super) fn known_secrets(&self) -> KnownSecrets {
+        self.known_secrets.clone()
     }
 
     /// Closes stdin and waits `close`, sends SIGTERM to the group and waits `term`, sends it

@@ -6,8 +6,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::caller::OwnVariables;
 use crate::config::{Sandbox, Server};
-use crate::telemetry::ServerMetrics;
+use crate::telemetry::{KnownSecrets, ServerMetrics};
 
 /// Told how many lines a child has just written to stderr.
 pub type StderrCount = Arc<dyn Fn(usize) + Send + Sync>;
@@ -50,6 +51,8 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// What the child may do and take.
     pub sandbox: Sandbox,
+    /// Those of its values that are secrets, to be left out of what is logged of its words.
+    pub known_secrets: KnownSecrets,
     /// Told about lines on stderr; called on the runtime's threads and must not block.
     pub stderr_count: Option<StderrCount>,
     /// Where the memory, the processor time and the descriptors of its processes are shown.
@@ -67,9 +70,19 @@ impl Command {
             directory: server.cwd.clone(),
             environment: environment(server, own),
             sandbox: server.sandbox.clone(),
+            known_secrets: KnownSecrets::new(server.secrets()),
             stderr_count: None,
             metrics: None,
         }
+    }
+
+    /// This command for a child of the caller who brings these variables.
+    pub(super) fn with_own(&self, own: &OwnVariables) -> Self {
+        let mut command = self.clone();
+        command.known_secrets = command.known_secrets.and(own.iter().map(|(_, value)| value));
+        let own = own.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        command.environment.extend(own);
+        command
     }
 
     /// The `PATH` the program is looked up in.
@@ -112,6 +125,8 @@ pub fn environment(server: &Server, own: impl Iterator<Item = (OsString, OsStrin
     };
     let mut variables: BTreeMap<OsString, OsString> = own.filter(|(name, _)| passes(name)).collect();
     variables.extend(server.env.iter().map(|(name, value)| (name.into(), value.into())));
+    // A caller who brings no value has none, not the gateway's.
+    variables.retain(|name, _| name.to_str().is_none_or(|name| !server.env_from.sets(name)));
     variables.into_iter().collect()
 }
 
@@ -130,8 +145,9 @@ fn begins_with(name: &OsStr, prefix: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Command, environment};
+    use crate::caller::OwnVariables;
     use crate::config::{
-        Breaker, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, Tools, UserName,
+        Breaker, EnvFrom, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, Tools, UserName,
     };
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
@@ -147,6 +163,7 @@ pub(super) mod tests {
             cwd: Some("/srv".into()),
             env: [("TOKEN".into(), "set".into())].into(),
             env_pass: vec!["EXTRA".into()],
+            env_from: EnvFrom::default(),
             env_inherit: false,
             path: "/x/mcp".into(),
             required: Required::Yes,
@@ -242,6 +259,21 @@ pub(super) mod tests {
         assert_eq!(given.len(), OWN.len() - 1);
         assert!(given.contains(&"AWS_SECRET=own".into()) && given.contains(&"TOKEN=set".into()));
         assert!(!given.iter().any(|variable| variable.starts_with("GANGWAY_")));
+    }
+
+    #[test]
+    fn what_callers_decide_about_comes_from_nobody_else() {
+        let mut server = server();
+        server.env_from.headers.insert("x-token".into(), "TOKEN".into());
+        server.env_from.claims.insert("sub".into(), "EXTRA".into());
+        assert_eq!(
+            given(&server, OWN).iter().filter(|it| it.starts_with("TOKEN") || it.starts_with("EXTRA")).count(),
+            0
+        );
+        let command = Command::new(Arc::from("x"), &server, std::iter::empty());
+        let own = OwnVariables::new([("TOKEN".to_owned(), "brought".to_owned())].into());
+        assert_eq!(command.with_own(&own).environment, [("TOKEN".into(), "brought".into())]);
+        assert!(command.with_own(&OwnVariables::default()).environment.is_empty());
     }
 
     #[test]

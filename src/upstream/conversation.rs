@@ -15,7 +15,7 @@ use crate::mcp::ids::{Id, put_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, Remains, remains_of};
 use crate::mcp::scan::Author;
 use crate::telemetry::label::{BadLine, ChildExit, Dropped, Unmatched};
-use crate::telemetry::{ServerMetrics, stderr_text};
+use crate::telemetry::{KnownSecrets, ServerMetrics, child_text};
 use crate::upstream::Exit;
 use crate::upstream::Line;
 use crate::upstream::lease::Lease;
@@ -82,6 +82,8 @@ pub struct Conversation {
     participant: Weak<dyn Participant>,
     /// The first line that was no message, for whoever explains a failed start.
     first_bad_line: OnceLock<String>,
+    /// What a child was given is left out of what is logged of its lines.
+    known_secrets: KnownSecrets,
     /// A child that writes its log to stdout must not fill ours.
     bad_lines_logged: Mutex<TokenBucket>,
     running: Mutex<Option<Running>>,
@@ -107,6 +109,7 @@ impl Conversation {
             pauses: Arc::default(),
             participant,
             first_bad_line: OnceLock::new(),
+            known_secrets: lease.known_secrets(),
             bad_lines_logged: Mutex::new(TokenBucket::new(1, BAD_LINES_AT_ONCE, Instant::now())),
             running: Mutex::new(None),
             terms,
@@ -495,7 +498,7 @@ impl Conversation {
         if !limit.lock().unwrap_or_else(PoisonError::into_inner).take(1, Instant::now()) {
             return;
         }
-        let shown = stderr_text(text, BAD_LINE_CHARACTERS);
+        let shown = child_text(text, BAD_LINE_CHARACTERS, &self.known_secrets);
         self.first_bad_line.get_or_init(|| shown.clone());
         warn!(event = "child_bad_line", server = %self.terms.server, child_pid = self.pid, reason = reason.as_str(), line = %shown);
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{ChildExit, ChildState};
+use crate::telemetry::{KnownSecrets, ServerMetrics};
 use crate::upstream::Child;
 use crate::upstream::Exit;
 use crate::upstream::lifespan::Lifespan;
@@ -70,6 +70,11 @@ impl Lease {
     #[must_use]
     pub fn last_lines(&self) -> Arc<[String]> {
         self.held.as_ref().map_or_else(|| Arc::from([]), |held| held.child.last_lines().snapshot())
+    }
+
+    /// The secrets the child was given.
+    pub(super) fn known_secrets(&self) -> KnownSecrets {
+        self.held.as_ref().map_or_else(KnownSecrets::default, |held| held.child.known_secrets())
     }
 
     /// Says why the child is about to be stopped, where it is not simply done with.

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
+use crate::caller::OwnVariables;
 use crate::config::Server;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::{ChildExit, ChildState, StopStep};
@@ -90,6 +91,11 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many spares are kept. What a caller brings can only be given to a child that starts.
+    fn spares_kept(&self) -> usize {
+        if self.config.env_from.is_empty() { self.config.pool.min_idle } else { 0 }
+    }
+
     /// Starts keeping spares.
     pub fn open(self: &Arc<Self>) {
         self.state().open = true;
@@ -102,9 +108,18 @@ impl Pool {
     /// # Errors
     /// See [`NoChild`].
     pub async fn lease(self: &Arc<Self>) -> Result<Lease, NoChild> {
+        self.lease_with(&OwnVariables::default()).await
+    }
+
+    /// As [`Pool::lease`], for a caller who brings variables: of a server whose children are given some no spare is kept,
+    /// and none of a child that was started and not used.
+    ///
+    /// # Errors
+    /// See [`NoChild`].
+    pub async fn lease_with(self: &Arc<Self>, own: &OwnVariables) -> Result<Lease, NoChild> {
         let lease = match self.take_spare() {
             Some(spare) => Ok(spare),
-            None => self.wait_for_child().await,
+            None => self.wait_for_child(own).await,
         };
         // A start that failed freed a slot.
         self.refill();
@@ -117,7 +132,7 @@ impl Pool {
         self.slots.available_permits() == 0 && self.state().spares.is_empty()
     }
 
-    async fn wait_for_child(self: &Arc<Self>) -> Result<Lease, NoChild> {
+    async fn wait_for_child(self: &Arc<Self>, own: &OwnVariables) -> Result<Lease, NoChild> {
         let _waiter = self.metrics.pool_waiting();
         let began = Instant::now();
         let deadline = began + self.config.pool.wait;
@@ -141,15 +156,15 @@ impl Pool {
             }
         };
         self.metrics.pool_waited(began.elapsed());
-        self.start_lease(slot).await
+        self.start_lease(slot, own.clone()).await
     }
 
     /// Starts a child in a task of its own, so that the start is not in vain if whoever asked for it leaves.
-    async fn start_lease(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<Lease, NoChild> {
+    async fn start_lease(self: &Arc<Self>, permit: OwnedSemaphorePermit, own: OwnVariables) -> Result<Lease, NoChild> {
         let (give, given) = oneshot::channel();
         let pool = Arc::clone(self);
         self.state().tasks.spawn(async move {
-            let started = pool.start(permit).await.map(|held| Lease::new(held, Arc::clone(&pool)));
+            let started = pool.start(permit, &own).await.map(|held| Lease::new(held, Arc::clone(&pool)));
             if let Err(unwanted) = give.send(started) {
                 drop(unwanted);
                 pool.refill();
@@ -159,14 +174,14 @@ impl Pool {
         given.await.unwrap_or(Err(NoChild::Closed))
     }
 
-    async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Slotted, NoChild> {
+    async fn start(&self, permit: OwnedSemaphorePermit, own: &OwnVariables) -> Result<Slotted, NoChild> {
         // Before the look, so that a close that comes after it waits for this child.
         let slot = Slot { _permit: permit, _taken: self.taken.subscribe() };
         if self.state().closed {
             return Err(NoChild::Closed);
         }
         let state = StateGauge::new(Arc::clone(&self.metrics), ChildState::Starting);
-        let child = self.spawner.spawn(self.command.clone()).await.map_err(NoChild::Spawn)?;
+        let child = self.spawner.spawn(self.command.with_own(own)).await.map_err(NoChild::Spawn)?;
         info!(event = "child_start", server = %self.command.server, child_pid = child.pid());
         let lifespan = Lifespan::begin(&self.config.pool, Instant::now(), rand::random());
         Ok(Slotted { child, state, slot, lifespan })
@@ -195,7 +210,7 @@ impl Pool {
         let mut state = self.state();
         while state.tasks.try_join_next().is_some() {}
         while state.pauses.try_join_next().is_some() {}
-        while state.open && !state.closed && state.spares.len() + state.starting < self.config.pool.min_idle {
+        while state.open && !state.closed && state.spares.len() + state.starting < self.spares_kept() {
             let Some(pause) = state.backoff else { if self.start_spare(&mut state) { continue } else { return } };
             state.starting += 1;
             let pool = Arc::clone(self);
@@ -215,7 +230,7 @@ impl Pool {
         state.starting += 1;
         let pool = Arc::clone(self);
         state.tasks.spawn(async move {
-            let started = pool.start(slot).await;
+            let started = pool.start(slot, &OwnVariables::default()).await;
             pool.keep(started);
         });
         true
@@ -239,7 +254,7 @@ impl Pool {
     /// Takes a leased child that was never written to: it is a spare again, one of more than `min_idle` perhaps. Where
     /// no spares are kept it is stopped.
     pub(super) fn take_back(self: &Arc<Self>, held: Slotted) {
-        if self.config.pool.min_idle == 0 {
+        if self.spares_kept() == 0 {
             return self.retire(held, None);
         }
         // Without a runtime the process is ending; dropping the child kills it.
@@ -277,7 +292,7 @@ impl Pool {
     /// Stops a spare whose time is over; false if it is not, or if it is a spare no longer.
     fn recycle(self: &Arc<Self>, pid: i32) -> bool {
         let mut state = self.state();
-        let can_be_spared = state.spares.len() > self.config.pool.min_idle;
+        let can_be_spared = state.spares.len() > self.spares_kept();
         let is_over =
             |spare: &Spare| spare.held.child.pid() == pid && spare.held.lifespan.is_over(Instant::now(), can_be_spared);
         let Some(at) = state.spares.iter().position(is_over) else { return false };

@@ -171,6 +171,7 @@ impl Spawner {
     pub async fn spawn(&self, command: Command) -> Result<Child, SpawnError> {
         let (answer, started) = oneshot::channel();
         let (server, count) = (Arc::clone(&command.server), command.stderr_count.clone());
+        let known = command.known_secrets.clone();
         let program = command.program.clone();
         let failed = |error| SpawnError::new(SpawnFailure::of(&error), &program, error);
         let order = Start { command, spawner: self.clone(), answer };
@@ -182,10 +183,10 @@ impl Spawner {
         let pipes = Pipes {
             stdin: pipe::Sender::from_owned_fd(ends.stdin).map_err(failed)?,
             stdout: pipe::Receiver::from_owned_fd(ends.stdout).map_err(failed)?,
-            stderr: Stderr::new(stderr, server, process.pid(), count),
+            stderr: Stderr::new(stderr, server, process.pid(), count, known.clone()),
         };
         let end = EndWatch::new(process.pid()).map_err(failed)?;
-        Ok(Child::new(process, end, pipes))
+        Ok(Child::new(process, end, pipes, known))
     }
 }
 

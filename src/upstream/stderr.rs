@@ -11,7 +11,7 @@ use tokio::net::unix::pipe;
 
 use super::command::StderrCount;
 use super::token_bucket::TokenBucket;
-use crate::telemetry::stderr_text;
+use crate::telemetry::{KnownSecrets, child_text};
 
 /// Lines kept for the report of a child's end.
 const KEPT_LINES: usize = 20;
@@ -56,6 +56,7 @@ pub(super) struct Stderr {
     line: Vec<u8>,
     last: LastLines,
     count: Option<StderrCount>,
+    known: KnownSecrets,
     log: Log,
 }
 
@@ -69,13 +70,21 @@ struct Log {
 }
 
 impl Stderr {
-    pub(super) fn new(pipe: pipe::Receiver, server: Arc<str>, pid: Pid, count: Option<StderrCount>) -> Self {
+    /// `known` are the secrets the child was given.
+    pub(super) fn new(
+        pipe: pipe::Receiver,
+        server: Arc<str>,
+        pid: Pid,
+        count: Option<StderrCount>,
+        known: KnownSecrets,
+    ) -> Self {
         let bucket = TokenBucket::new(LOGGED_PER_SECOND, LOGGED_AT_ONCE, Instant::now());
         Self {
             pipe: Some(pipe),
             line: Vec::new(),
             last: LastLines::default(),
             count,
+            known,
             log: Log { server, pid: pid.as_raw_nonzero().get(), bucket, suppressed: 0 },
         }
     }
@@ -153,7 +162,8 @@ impl Stderr {
     }
 
     fn end_line(&mut self) {
-        let line = stderr_text(self.line.strip_suffix(b"\r").unwrap_or(&self.line), LINE_CHARACTERS);
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let line = child_text(line, LINE_CHARACTERS, &self.known);
         self.last.push(&line);
         self.log.write(&line, Instant::now());
         self.line.clear();
@@ -191,6 +201,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::{LINE_BYTES, LINE_CHARACTERS, LOGGED_AT_ONCE, Stderr};
+    use crate::telemetry::KnownSecrets;
     use rustix::process::Pid;
     use std::collections::BTreeMap;
     use std::fmt;
@@ -242,7 +253,8 @@ mod tests {
         let _inside = runtime.enter();
         let (sender, receiver) = pipe::pipe().expect("a pipe");
         let pid = Pid::from_raw(7).expect("positive");
-        let mut stderr = Stderr::new(receiver, Arc::from("name"), pid, None);
+        let mut stderr =
+            Stderr::new(receiver, Arc::from("name"), pid, None, KnownSecrets::new(["Zq9 in no known shape"]));
         let events = Events::default();
         let feed = async |stderr: &mut Stderr| {
             let mut rest = text;
@@ -281,9 +293,12 @@ mod tests {
     #[test]
     fn secrets_are_masked_wherever_the_line_is_cut() {
         for before in [0, LINE_CHARACTERS - 10, LINE_BYTES - 20] {
-            let text = format!("{} token=hunter2hunter2\n", "a".repeat(before));
+            let text = format!("{} token=hunter2hunter2 Zq9 in no known shape\n", "a".repeat(before));
             let events = logged(text.as_bytes());
-            assert!(events.iter().all(|(_, line)| !line.contains("hunt")), "{before}: {events:?}");
+            assert!(
+                events.iter().all(|(_, line)| !line.contains("hunt") && !line.contains("known")),
+                "{before}: {events:?}"
+            );
         }
     }
 

@@ -29,6 +29,8 @@ fn a_token_that_is_none_is_refused() {
     let record = Record::new();
     let gateway = Gateway::start(&lone(&record).toml());
     let session = Session::open(&gateway, "/fake/mcp", "2025-03-26", json!({}));
+    // It is on its way when the client has its 202.
+    record.await_message(|message| message["method"] == "notifications/initialized");
     let before = record.lines().len();
     for token in bad_tokens() {
         let answer = session.send_call_with_token(1, "echo", json!({}), token.clone()).finish();

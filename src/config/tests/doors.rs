@@ -3,6 +3,10 @@
 use super::super::Method;
 use super::{HASH, bad, good, read};
 
+const TLS: &str = "listen.tls.certificates = [{ cert = \"c.pem\", key = \"k.pem\" }]\n";
+const CLIENTS: &str = "listen.tls = { certificates = [{ cert = \"c.pem\", key = \"k.pem\" }], client_ca = \"a.pem\", \
+     client_auth = \"optional\" }\n";
+
 #[test]
 fn saying_nothing_is_open_only_to_this_machine() {
     let server = "[servers.a]\ncommand = \"a\"\n";
@@ -19,7 +23,10 @@ fn saying_nothing_is_open_only_to_this_machine() {
         (key.clone(), Err("keys are configured, but")),
         ("auth.methods = [\"api_key\"]\n".to_owned(), Err("no key is configured")),
         (format!("auth.methods = [\"none\", \"api_key\"]\n{key}"), Err("`auth.methods` has \"none\" beside another")),
-        ("auth.methods = [\"mtls\"]\n".to_owned(), Err("`auth.methods` has an unknown value")),
+        ("auth.methods = [\"mtls\"]\n".to_owned(), Err("clients are asked for no certificate")),
+        (format!("{TLS}auth.methods = [\"mtls\"]\n"), Err("clients are asked for no certificate")),
+        (format!("{CLIENTS}auth.methods = [\"mtls\"]\n"), Ok(Method::Mtls)),
+        ("auth.methods = [\"password\"]\n".to_owned(), Err("`auth.methods` has an unknown value")),
     ] {
         match (read(&format!("{text}{server}")), expected) {
             (Ok(loaded), Ok(method)) => {
@@ -111,5 +118,7 @@ fn what_works_but_deserves_a_line_is_a_warning() {
     let quiet =
         good(&format!("listen.address = \"0.0.0.0:1\"\nlisten.public_url = \"https://a.example\"\n{key}{server}"));
     assert_eq!(quiet.warnings, Vec::<String>::new());
+    let encrypted = good(&format!("listen.address = \"0.0.0.0:1\"\n{TLS}{key}{server}"));
+    assert_eq!(encrypted.warnings, Vec::<String>::new());
     assert_eq!(good(server).warnings, Vec::<String>::new());
 }

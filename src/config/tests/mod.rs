@@ -1,11 +1,13 @@
 //! What whole files mean.
 
 mod doors;
+mod env_from;
 mod files;
 mod issuers;
 mod problems;
 mod run;
 mod sandbox;
+mod tls;
 
 use std::path::Path;
 use std::time::Duration;

@@ -42,6 +42,7 @@ pub(super) fn limits() -> Limits {
         write_stall: long,
         keep_alive: long,
         connection_age: None,
+        tls_handshake: long,
     }
 }
 

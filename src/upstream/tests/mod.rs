@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use super::{Child, Command, Exit, Line, LineSplitter, Spawner};
 use crate::config::Sandbox;
+use crate::telemetry::KnownSecrets;
 
 /// Far beyond what anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,6 +35,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
         directory: None,
         environment: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         sandbox: Sandbox { scope: true, umask: 0o022, ..Sandbox::default() },
+        known_secrets: KnownSecrets::default(),
         stderr_count: None,
         metrics: None,
     }
