@@ -13,7 +13,7 @@
 //! | `gateway` | one process: build (bound, nothing served), run, drain; every long-lived task | `net`, `http`, `server`, `auth` |
 //! | `net` | sockets: bind, accept, caps, the clocks of one HTTP/1 connection; knows no MCP | – |
 //! | `http` | from a request's head to a typed call, and every way to answer | `auth`, `server`, `exchange`, `mcp` |
-//! | `auth` | who calls: API keys | – |
+//! | `auth` | who calls: API keys, access tokens and whoever issued them | – |
 //! | `server` | one configured server: breaker, readiness, opening and finding sessions, why a start failed | `exchange`, `upstream`, `mcp` |
 //! | `exchange` | who takes part in conversations: sessions, their calls, POSTs and streams | `upstream`, `mcp` |
 //! | `upstream` | children: forking, pipes, ids, leases, the pool, the scout, the end | `mcp` |
@@ -34,7 +34,8 @@
 //!    alone: the guard (`Host`, `Origin`, `OPTIONS`), then `auth` for the caller's principal. Every way to say no is a
 //!    `http::refusal::Refused`, which this one place counts, logs and words.
 //! 3. `http::streamable` reads the body within its bounds and parses the envelope (`mcp::message`): where the members
-//!    stand is found in one pass, what they hold stays raw.
+//!    stand is found in one pass, what they hold stays raw. Then `http::access` asks whether the caller was granted what
+//!    that takes, and whether the tool it calls is there for clients: before a session is looked for.
 //! 4. `initialize` opens a session (`server::Server::open`): a seat in the registry, the breaker's leave, a leased
 //!    child, a conversation with it. Anything else finds its session by id, server and principal together, or is 404.
 //! 5. `exchange::session::Session::call` reserves a child-side id, keeps the call under it and hands the message to
@@ -70,6 +71,7 @@
 //! | what children leave behind, and their control groups | the reaper's thread (`upstream::reaper`), until nothing of an ended child is left |
 //! | which child is free | `upstream::pool`; a `Lease` gives its child back when it is dropped |
 //! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file, `gateway::reload` all |
+//! | issuers, their keys, what is known of tokens | [`auth::Issuers`]; one task of its `follow` fetches for each issuer |
 //! | the configuration in effect, starts of servers, servers on their way out | `gateway::reload` |
 //! | which servers there are | `server::roster`; a request finds its server through the rules of the door, which it holds to its end |
 //! | numbers and log lines | `telemetry`; whoever logs never waits |

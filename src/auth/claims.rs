@@ -12,7 +12,11 @@ use super::scopes::Scopes;
 use super::trail::Trail;
 use super::{Admitted, Asked};
 use crate::caller::{Principal, TokenHolder};
-use crate::config::Issuer;
+use crate::config::{Issuer, ServerAuth};
+
+/// Seconds for which something may stay open after `exp`, be the leeway longer. What is open is looked at every second,
+/// and is to be gone after 30.
+const LONGEST_AFTER: u64 = 28;
 
 /// The longest subject or client, in bytes.
 const NAME_BYTES: usize = 1024;
@@ -109,7 +113,7 @@ impl Verified {
         let begun = now.saturating_add(self.leeway) >= self.not_before;
         let at = Instant(self.not_before, now);
         trail.check(TokenFault::NotYet, "nbf", begun, &"a time that has come, or none", &at)?;
-        let wanted = Wanted { listed: &issuer.audiences, resource: &asked.policy.resource };
+        let wanted = Wanted::of(issuer, asked.policy);
         let is_for = self.audiences.iter().any(|audience| wanted.has(audience));
         trail.check(TokenFault::Audience, claim_name(issuer), is_for, &wanted, &Listed(&self.audiences))?;
         let Some(bound) = &self.thumbprint else { return Ok(()) };
@@ -119,10 +123,11 @@ impl Verified {
         trail.check(TokenFault::Binding, "cnf", holds, &format_args!("the client certificate {bound}"), &got)
     }
 
-    /// The caller, for a request it was checked for.
+    /// The caller, for a request it was checked for. What it opens ends when the token can let nobody in any more, but
+    /// not much after it expired.
     pub(super) fn admitted(&self) -> Admitted {
         Admitted {
-            until: self.expires,
+            until: self.expires.map(|end| end.saturating_add(self.leeway.min(LONGEST_AFTER))),
             scopes: self.scopes.clone(),
             claims: Some(Arc::clone(&self.claims)),
             ..Admitted::bare(self.principal.clone())
@@ -179,10 +184,11 @@ fn expiry(claims: &Map<String, Value>, source: Source, trail: &mut Trail) -> Res
     Ok(expires)
 }
 
-/// A NumericDate (RFC 7519, 2): seconds, perhaps with a fraction.
+/// A NumericDate (RFC 7519, 2): seconds, perhaps with a fraction, but none so large that a number cannot tell it from the
+/// next.
 fn seconds(value: Option<&Value>) -> Option<u64> {
-    let number = value?;
-    number.as_u64().or_else(|| number.as_f64().filter(|number| *number >= 0.0).map(|number| number as u64))
+    let number = value?.as_f64()?;
+    (0.0..=9_007_199_254_740_991.0).contains(&number).then_some(number as u64)
 }
 
 /// A text that may name somebody.
@@ -234,13 +240,18 @@ fn said(claims: &Map<String, Value>, claim: &str) -> String {
 /// What a token may have been issued for.
 struct Wanted<'a> {
     listed: &'a [String],
-    resource: &'a str,
+    /// The URLs its clients know; what is empty is none.
+    resources: [&'a str; 2],
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    fn of(issuer: &'a Issuer, policy: &'a ServerAuth) -> Wanted<'a> {
+        Wanted { listed: &issuer.audiences, resources: [&policy.resource, &policy.sse_resource] }
+    }
+
     fn has(&self, audience: &str) -> bool {
         match self.listed {
-            [] => !self.resource.is_empty() && audience == self.resource,
+            [] => !audience.is_empty() && self.resources.contains(&audience),
             listed => listed.iter().any(|one| one == audience),
         }
     }
@@ -249,7 +260,11 @@ impl Wanted<'_> {
 impl Display for Wanted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.listed {
-            [] => write!(f, "\"{}\"", self.resource),
+            [] => {
+                let [resource, sse] = self.resources;
+                write!(f, "\"{resource}\"")?;
+                if sse.is_empty() { Ok(()) } else { write!(f, " or \"{sse}\"") }
+            }
             listed => write!(f, "one of {listed:?}"),
         }
     }

@@ -72,9 +72,11 @@ impl Doors<'_> {
         let known = &self.auth.auth.issuers;
         let named = said.issuers.as_ref().map(|named| named.iter().map(|(_, name)| Arc::clone(name)).collect());
         said.server.auth.issuers = named.unwrap_or_else(|| known.keys().cloned().collect());
-        let url = self.listen.public_url.as_ref();
-        said.server.auth.resource =
-            url.map_or_else(|| Arc::from(""), |url| format!("{url}{}", said.server.path).into());
+        let Some(url) = &self.listen.public_url else { return };
+        said.server.auth.resource = format!("{url}{}", said.server.path).into();
+        if said.server.legacy_sse {
+            said.server.auth.sse_resource = format!("{url}{}", said.server.sse_path()).into();
+        }
     }
 
     fn has_keys(&self) -> bool {

@@ -360,6 +360,8 @@ pub struct ServerAuth {
     /// What tokens must be issued for and clients are told to ask for (RFC 8707): the server's public URL, without a
     /// slash at its end; empty where `methods` has no [`Method::Oauth`].
     pub resource: Arc<str>,
+    /// The same for HTTP+SSE of 2024-11-05, whose clients know another URL; empty where that is not served.
+    pub sse_resource: Arc<str>,
     /// What callers must be granted.
     pub scope_rules: ScopeRules,
 }
@@ -369,9 +371,9 @@ impl ServerAuth {
     /// less.
     #[must_use]
     pub fn proves_alike(&self, next: &ServerAuth) -> bool {
-        let ServerAuth { methods, issuers, resource, scope_rules: _ } = self;
+        let ServerAuth { methods, issuers, resource, sse_resource, scope_rules: _ } = self;
         let has_all = issuers.iter().all(|issuer| next.issuers.contains(issuer));
-        *methods == next.methods && has_all && *resource == next.resource
+        *methods == next.methods && has_all && *resource == next.resource && *sse_resource == next.sse_resource
     }
 }
 

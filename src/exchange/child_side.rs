@@ -40,10 +40,9 @@ impl Participant for Session {
         }
         let tools = taken.tools.clone();
         self.conclude(taken, |id| match (answer, tools) {
-            (Answer::Message(message), Some(tools)) => Reply {
-                payload: without_tools(message, id, |name| !tools.admits(name)),
-                ..reply_of(id, answer)
-            },
+            (Answer::Message(message), Some(tools)) => {
+                Reply { payload: without_tools(message, id, |name| !tools.admits(name)), ..reply_of(id, answer) }
+            }
             _ => reply_of(id, answer),
         });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::auth::{Admitted, Answer, Operation, Rejection, Requirements, Resource};
+use crate::auth::{Admitted, Answer, Metadata, Operation, Rejection, Requirements, Resource};
 use crate::config::Tools;
 use crate::http::refusal::Refused;
 use crate::mcp::message::Message;
@@ -21,6 +21,11 @@ pub(super) struct Access {
 impl Access {
     pub(super) fn new(resource: Resource, requirements: &Arc<Requirements>, tools: &Arc<Tools>) -> Access {
         Access { resource, requirements: Arc::clone(requirements), tools: Arc::clone(tools) }
+    }
+
+    /// The metadata of the server, if it takes access tokens.
+    pub(super) fn metadata(&self) -> Option<&Metadata> {
+        self.resource.metadata()
     }
 
     /// What a caller is told that is not let in.
@@ -73,8 +78,10 @@ impl Access {
         let parts = Message::parse_batch(text, Author::Client).unwrap_or_default();
         let messages: Vec<Message> = parts.into_iter().filter_map(Result::ok).collect();
         let tools: Vec<Option<String>> = messages.iter().map(|message| self.named_tool(message)).collect();
-        let operations =
-            messages.iter().zip(&tools).map(|(message, tool)| Operation { method: message.method(), tool: tool.as_deref() });
+        let operations = messages
+            .iter()
+            .zip(&tools)
+            .map(|(message, tool)| Operation { method: message.method(), tool: tool.as_deref() });
         self.verdict(self.requirements.check(&caller.scopes, operations))
     }
 

@@ -318,7 +318,9 @@ fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Opti
         Some(url) => url.to_string(),
         None => format!("http://{}", request.headers().get(http::header::HOST)?.to_str().ok()?),
     };
-    let needs_key = endpoint.server.config().auth.methods.contains(&config::Method::ApiKey);
+    let methods = &endpoint.server.config().auth.methods;
+    let logs_in = methods.contains(&config::Method::Oauth);
+    let needs_key = methods.contains(&config::Method::ApiKey) && !logs_in;
     let url = format!("{base}{}", endpoint.path);
-    Some(Page { name: endpoint.server.name(), url: &url, needs_key }.into_response())
+    Some(Page { name: endpoint.server.name(), url: &url, needs_key, logs_in }.into_response())
 }

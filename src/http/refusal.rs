@@ -149,7 +149,10 @@ impl Refused {
             Refused::HostForbidden => "This host name is not served here",
             Refused::OriginForbidden => "This origin may not call this server",
             Refused::TooManyFields => "The request has too many header fields",
-            Refused::BadHeader(text) | Refused::Credentials(text, _) | Refused::Invalid(text) | Refused::InvalidParams(text) => text,
+            Refused::BadHeader(text)
+            | Refused::Credentials(text, _)
+            | Refused::Invalid(text)
+            | Refused::InvalidParams(text) => text,
             Refused::ProtocolVersion => "This MCP-Protocol-Version is not supported",
             Refused::NotFound => "Nothing is served at this path",
             Refused::Method(_) => "This method is not served at this path",

@@ -100,7 +100,8 @@ impl Rules {
         let tools = Arc::new(server.config().tools.clone());
         let public_url = self.listen.public_url.clone();
         let mut serve = |path: &str, route, resource: &str| {
-            let parts = ResourceParts { name: server.name(), path: resource, auth, issuers, public_url: public_url.as_ref() };
+            let parts =
+                ResourceParts { name: server.name(), path: resource, auth, issuers, public_url: public_url.as_ref() };
             let resource = Resource::new(&parts);
             if let Some(metadata) = resource.metadata() {
                 self.metadata.entry(metadata.path.clone()).or_insert_with(|| metadata.document.clone());
@@ -111,16 +112,19 @@ impl Rules {
         };
         serve(&config.path, Route::Mcp, &config.path);
         if config.legacy_sse {
-            serve(&config.sse_path(), Route::Sse, &config.path);
-            serve(&config.messages_path(), Route::Messages, &config.path);
+            // Clients of HTTP+SSE know the URL of the stream, and are told where to post.
+            serve(&config.sse_path(), Route::Sse, &config.sse_path());
+            serve(&config.messages_path(), Route::Messages, &config.sse_path());
         }
     }
 
     /// Serves the metadata of the only resource there is at the well-known path itself too, where clients look that found
     /// none for the path they know. With several it would be true of one of them at most.
     fn lay_out_root(&mut self) {
-        if let Some((_, document)) = self.metadata.iter().next().filter(|_| self.metadata.len() == 1) {
-            self.metadata.insert(WELL_KNOWN.to_owned(), document.clone());
+        let main = self.endpoints.values().filter(|endpoint| endpoint.route == Route::Mcp);
+        let mut documents = main.filter_map(|endpoint| endpoint.access.metadata());
+        if let (Some(metadata), None) = (documents.next(), documents.next()) {
+            self.metadata.insert(WELL_KNOWN.to_owned(), metadata.document.clone());
         }
     }
 

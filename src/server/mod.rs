@@ -10,6 +10,7 @@ mod servers;
 mod shared_children;
 mod signs;
 mod status;
+mod tool_rules;
 
 pub use diagnosis::Diagnosis;
 pub use open::{Opening, Server, ServerParts, Unopened};

@@ -23,6 +23,7 @@ use crate::mcp::revision::Revision;
 use crate::server::breaker::{Breaker, Position};
 use crate::server::shared_children::{Key, NoPlace, SharedChildren};
 use crate::server::status::Status;
+use crate::server::tool_rules::warn_of_idle_patterns;
 use crate::telemetry::label::{SessionEnd, Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
 use crate::upstream::conversation::{Conversation, PING_WAIT, Terms};
@@ -135,6 +136,11 @@ impl Server {
     pub fn renewed(&self, parts: ServerParts) -> Arc<Server> {
         let session_terms = session_terms(&parts, &self.core.breaker, &self.core.status);
         let ServerParts { name, config, registry, budget, metrics, .. } = parts;
+        let has_same_rules =
+            config.tools == self.config.tools && config.auth.scope_rules == self.config.auth.scope_rules;
+        if let Some(catalogue) = self.core.status.borrow().catalogue.as_ref().filter(|_| !has_same_rules) {
+            warn_of_idle_patterns(&name, &config, catalogue);
+        }
         Arc::new(Server { name, config, core: self.core.clone(), registry, budget, session_terms, metrics })
     }
 
@@ -209,6 +215,9 @@ impl Server {
         let found = found.map(Arc::new).map_err(Arc::new);
         if let Some(tools) = found.as_ref().ok().and_then(|catalogue| catalogue.tools.as_ref()) {
             self.metrics.set_tools(tools);
+        }
+        if let Ok(catalogue) = &found {
+            warn_of_idle_patterns(&self.name, &self.config, catalogue);
         }
         self.core.status.send_modify(|status| match &found {
             Ok(catalogue) => status.see(Arc::clone(catalogue)),

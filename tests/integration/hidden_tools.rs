@@ -132,7 +132,8 @@ fn a_reload_hides_from_open_sessions() {
     let gateway = Gateway::start(&toml("\"hold\""));
     let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
     let pid = session.call(1, "state", json!({}))["result"]["structuredContent"]["pid"].clone();
-    assert_eq!(gateway.reload(&toml("\"state\""))["event"], "reload");
+    assert_eq!(gateway.reload(&toml("\"state\", \"stat\""))["event"], "reload");
+    gateway.await_event("warning", |event| event["warning"].as_str().is_some_and(|text| text.contains("\"stat\"")));
     assert_eq!(session.call(2, "state", json!({}))["error"]["code"], -32602);
     let list = session.post(LIST).message();
     assert!(names(&list).contains(&"hold") && !names(&list).contains(&"state"));

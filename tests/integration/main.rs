@@ -82,6 +82,7 @@ mod memory;
 mod metrics;
 mod negotiation;
 mod oauth_metadata;
+mod oauth_sessions;
 mod operation;
 mod opaque_tokens;
 mod origin;

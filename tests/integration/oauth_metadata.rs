@@ -129,7 +129,7 @@ fn a_single_resource_is_at_the_root_too() {
     let auth =
         format!("[auth]\nmethods = [\"oauth\"]\n{}[auth.issuers.a]\nissuer = \"http://127.0.0.1:1\"\n", key.toml(""));
     let keys = Server::fake("keys").key("auth.methods = [\"api_key\"]").key("check_on_start = false");
-    let files = Server::fake("files").key("check_on_start = false");
+    let files = Server::fake("files").key("check_on_start = false").key("legacy_sse = true");
     let listen = "[listen]\npublic_url = \"http://127.0.0.1:8080\"\n";
     let gateway = Gateway::start(&format!("{listen}{auth}{}{}", keys.toml(), files.toml()));
     let document = get(&gateway, &format!("{WELL_KNOWN}/files/mcp")).json();
@@ -190,14 +190,18 @@ fn who_shows_nothing_is_told_where_to_ask() {
             assert!(response.json().get("id").is_none());
         }
     }
+    // Clients of HTTP+SSE compare the document with the URL they know.
     for request in [
         Request::get("/base/files/sse").header("Accept", "text/event-stream"),
         Request::post("/base/files/messages?session=x", "{}"),
     ] {
         let response = request.send(gateway.address());
         assert_eq!(response.status(), 401, "{response:?}");
-        assert!(challenge(&response).contains_key("resource_metadata"));
+        let document = get(&gateway, path_of(&challenge(&response)["resource_metadata"]));
+        assert_eq!(document.json()["resource"], "https://mcp.example.com/base/files/sse");
     }
+    let page = Request::get("/base/files/mcp").header("Accept", "text/html").send(gateway.address());
+    assert!(page.text().contains("log in"), "{page:?}");
     assert!(record.all().is_empty(), "no child was started");
     assert!(!gateway.stderr().contains("secret"), "a query is not logged");
 }
