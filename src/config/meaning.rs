@@ -371,9 +371,9 @@ impl ServerAuth {
     /// less.
     #[must_use]
     pub fn proves_alike(&self, next: &ServerAuth) -> bool {
-        let ServerAuth { methods, issuers, resource, sse_resource, scope_rules: _ } = self;
+        let ServerAuth { methods, issuers, resource, sse_resource: _, scope_rules: _ } = self;
         let has_all = issuers.iter().all(|issuer| next.issuers.contains(issuer));
-        *methods == next.methods && has_all && *resource == next.resource && *sse_resource == next.sse_resource
+        *methods == next.methods && has_all && *resource == next.resource
     }
 }
 

@@ -167,9 +167,7 @@ impl Reloader {
         revocation.end(&replaced);
         servers.part_with(plan);
         plan.removed.iter().for_each(|server| door.leave(server.name()));
-        let is_other = |old: &Server, new: &Server| !old.config().auth.proves_alike(&new.config().auth);
-        let other_auth = plan.changed.iter().filter(|(old, new)| is_other(old, new));
-        other_auth.for_each(|(old, _)| door.leave(old.name()));
+        plan.locked_out().for_each(|server| door.leave(server.name()));
         self.keys_file = KeysFile::new(&next.auth, revocation);
     }
 
@@ -190,13 +188,16 @@ impl Reloader {
 
     fn tell(&self, plan: &Plan, next: &Config) {
         let names = |servers: &[Arc<Server>]| join(&servers.iter().map(|server| &**server.name()).collect::<Vec<_>>());
-        let changed: Vec<&str> = plan.changed.iter().map(|(_, new)| &**new.name()).collect();
+        let pairs = |pairs: &[(Arc<Server>, Arc<Server>)]| {
+            join(&pairs.iter().map(|(_, new)| &**new.name()).collect::<Vec<_>>())
+        };
         let keys = KeyChanges::between(&self.config.auth.keys, &next.auth.keys);
         info!(
             event = "reload",
             config = self.file(),
             added = names(&plan.added),
-            changed = join(&changed),
+            changed = pairs(&plan.changed),
+            renewed = pairs(&plan.renewed),
             removed = names(&plan.removed),
             tables = join(&tables(&self.config, next)),
             keys_added = join(&keys.added),

@@ -21,6 +21,7 @@ use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::server::breaker::{Breaker, Position};
+use crate::server::plan::has_other_rules;
 use crate::server::shared_children::{Key, NoPlace, SharedChildren};
 use crate::server::status::Status;
 use crate::server::tool_rules::warn_of_idle_patterns;
@@ -136,9 +137,8 @@ impl Server {
     pub fn renewed(&self, parts: ServerParts) -> Arc<Server> {
         let session_terms = session_terms(&parts, &self.core.breaker, &self.core.status);
         let ServerParts { name, config, registry, budget, metrics, .. } = parts;
-        let has_same_rules =
-            config.tools == self.config.tools && config.auth.scope_rules == self.config.auth.scope_rules;
-        if let Some(catalogue) = self.core.status.borrow().catalogue.as_ref().filter(|_| !has_same_rules) {
+        let has_other_rules = has_other_rules(&self.config, &config);
+        if let Some(catalogue) = self.core.status.borrow().catalogue.as_ref().filter(|_| has_other_rules) {
             warn_of_idle_patterns(&name, &config, catalogue);
         }
         Arc::new(Server { name, config, core: self.core.clone(), registry, budget, session_terms, metrics })

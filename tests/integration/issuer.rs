@@ -20,8 +20,6 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
-use crate::gateway::Gateway;
-
 /// Bytes as JWTs carry them.
 pub fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -184,22 +182,12 @@ struct State {
 pub struct Issuer {
     address: SocketAddr,
     state: Arc<State>,
-    /// What it signs with by itself, if it does.
-    own: Option<SigningKey>,
 }
 
 impl Issuer {
     /// One that publishes the keys given.
     pub fn start(keys: &[&SigningKey]) -> Self {
         Self::start_at("", keys)
-    }
-
-    /// One with a key of its own, for [`Issuer::token`].
-    pub fn signing() -> Self {
-        let key = SigningKey::es256("own");
-        let mut issuer = Self::start(&[&key]);
-        issuer.own = Some(key);
-        issuer
     }
 
     /// One whose identifier has this path, with metadata as OpenID Connect has it.
@@ -223,7 +211,7 @@ impl Issuer {
             heard: Condvar::new(),
             over: AtomicBool::new(false),
         };
-        let own = Self { address, state: Arc::new(state), own: None };
+        let own = Self { address, state: Arc::new(state) };
         own.publish(keys);
         let state = Arc::clone(&own.state);
         thread::spawn(move || {
@@ -286,14 +274,6 @@ impl Issuer {
         })
     }
 
-    /// A token of its own key for this resource that grants nothing and names no client, but for what `claims` say.
-    pub fn token(&self, resource: &str, claims: Value) -> String {
-        let key = self.own.as_ref().expect("it signs by itself");
-        let mut all = json!({ "iss": self.url(), "aud": resource, "sub": "alice", "exp": now() + 3600 });
-        all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
-        key.token(&key.header(), &all)
-    }
-
     /// What was asked at this path so far.
     pub fn asked(&self, path: &str) -> Vec<Asked> {
         self.state.asked.lock().unwrap().iter().filter(|asked| asked.target == path).cloned().collect()
@@ -307,14 +287,6 @@ impl Issuer {
         let (asked, timeout) = self.state.heard.wait_timeout_while(asked, crate::PATIENCE, few).unwrap();
         assert!(!timeout.timed_out(), "{path} was not asked {count} times: {asked:?}");
     }
-}
-
-/// A gateway that takes tokens, with the keys of its issuers loaded.
-#[track_caller]
-pub fn start_gateway(toml: &str) -> Gateway {
-    let gateway = Gateway::start(toml);
-    gateway.await_event("issuers_ready", |_| true);
-    gateway
 }
 
 impl Drop for Issuer {

@@ -9,12 +9,47 @@ use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Connection, Request, Response};
 use crate::gateway::Gateway;
-use crate::issuer::{Issuer, now, start_gateway};
+use crate::issuer::{self, SigningKey, now};
 use crate::session::{Exchange, Session, call, initialize};
 
 const PUBLIC: &str = "http://127.0.0.1:1";
 const AUDIENCE: &str = "http://127.0.0.1:1/fake/mcp";
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+
+/// An issuer with the one key it signs with.
+struct Issuer {
+    server: issuer::Issuer,
+    key: SigningKey,
+}
+
+impl Issuer {
+    fn start() -> Issuer {
+        let key = SigningKey::es256("k");
+        Issuer { server: issuer::Issuer::start(&[&key]), key }
+    }
+
+    /// Its table; `more` are further lines.
+    fn toml(&self, name: &str, more: &str) -> String {
+        self.server.toml(name, more)
+    }
+
+    /// A token for `audience` with these claims beside `iss`, `aud`, `exp` and `sub`, which they may replace.
+    fn token(&self, audience: &str, claims: Value) -> String {
+        let mut all = json!({ "iss": self.server.url(), "aud": audience, "exp": now() + 3600, "sub": "alice" });
+        for (name, value) in claims.as_object().unwrap() {
+            all[name] = value.clone();
+        }
+        self.key.token(&self.key.header(), &all)
+    }
+}
+
+/// A gateway that takes tokens, with the keys of its issuers loaded.
+#[track_caller]
+fn start_gateway(toml: &str) -> Gateway {
+    let gateway = Gateway::start(toml);
+    gateway.await_event("issuers_ready", |_| true);
+    gateway
+}
 
 /// A gateway with one server, `fake`, and tokens of this issuer.
 fn start(issuer: &Issuer, more: &str, server: &Server) -> Gateway {
@@ -67,7 +102,7 @@ fn error(response: &Response) -> Value {
 /// gets the answer of an id that never was, whatever they send; the owner notices nothing, and the operator is told.
 #[test]
 fn a_session_belongs_to_issuer_subject_and_client() {
-    let (issuer, other, record) = (Issuer::signing(), Issuer::signing(), Record::new());
+    let (issuer, other, record) = (Issuer::start(), Issuer::start(), Record::new());
     let key = Key::of("key");
     let auth = format!("[auth]\nmethods = [\"oauth\", \"api_key\"]\n{}{}", key.toml(""), other.toml("other", ""));
     let server = Server::fake("fake").option("--record", record.path());
@@ -131,7 +166,7 @@ fn a_session_belongs_to_issuer_subject_and_client() {
 /// that says why and where to get another, also with a session's id; nothing is started for it.
 #[test]
 fn a_bad_token_is_told_what_is_wrong_and_where_to_ask() {
-    let (issuer, stranger, record) = (Issuer::signing(), Issuer::signing(), Record::new());
+    let (issuer, stranger, record) = (Issuer::start(), Issuer::start(), Record::new());
     let server = Server::fake("fake").option("--record", record.path()).key("auth.scopes = [\"use\", \"see\"]");
     let server = server.key("check_on_start = false").key("pool.min_idle = 0");
     let gateway = start(&issuer, "", &server);
@@ -143,7 +178,10 @@ fn a_bad_token_is_told_what_is_wrong_and_where_to_ask() {
         (token(json!({ "exp": now() - 5 })), "The access token has expired"),
         (token(json!({ "sub": "" })), "The access token names no subject"),
         (stranger.token(AUDIENCE, json!({})), "The issuer of the access token is not accepted"),
-        (stranger.token(AUDIENCE, json!({ "iss": issuer.url() })), "The signature of the access token is not valid"),
+        (
+            stranger.token(AUDIENCE, json!({ "iss": issuer.server.url() })),
+            "The signature of the access token is not valid",
+        ),
         ("junk".to_owned(), "The access token is malformed"),
         (format!("{good}\\\""), "The signature of the access token is not valid"),
     ];
@@ -173,7 +211,7 @@ fn a_bad_token_is_told_what_is_wrong_and_where_to_ask() {
 /// client goes on in the same session with a token for that.
 #[test]
 fn a_client_steps_up_within_its_session() {
-    let issuer = Issuer::signing();
+    let issuer = Issuer::start();
     let server = Server::fake("fake").key("auth.tools = { \"e*\" = [\"write\"] }");
     let auth = "auth.scopes = [\"read\"]\nauth.implies = { admin = [\"write\"] }";
     let gateway = start_gateway(&format!(
@@ -203,7 +241,7 @@ fn a_client_steps_up_within_its_session() {
 /// on, and a fresh token resumes what was cut. A caller that refreshed in time keeps its stream.
 #[test]
 fn streams_end_with_their_token_and_are_resumed_with_another() {
-    let issuer = Issuer::signing();
+    let issuer = Issuer::start();
     let gateway = start(&issuer, "", &Server::fake("fake"));
     let end = now() + 3;
     let brief = |subject: &str| token(&issuer, json!({ "sub": subject, "exp": end }));
@@ -242,7 +280,7 @@ fn streams_end_with_their_token_and_are_resumed_with_another() {
 /// R:A22: the one stream of HTTP+SSE ends with its token too, whether its session has begun or not.
 #[test]
 fn http_sse_ends_with_its_token() {
-    let issuer = Issuer::signing();
+    let issuer = Issuer::start();
     let gateway = start(&issuer, "", &Server::fake("fake").key("legacy_sse = true"));
     // Issued for the URL that such clients know.
     let brief = issuer.token(&format!("{PUBLIC}/fake/sse"), json!({ "exp": now() + 2 }));
@@ -264,7 +302,7 @@ fn http_sse_ends_with_its_token() {
 /// Quotas are a user's, however many clients act for it.
 #[test]
 fn quotas_count_by_issuer_and_subject() {
-    let issuer = Issuer::signing();
+    let issuer = Issuer::start();
     let limits = "limits.requests_in_flight_per_principal = 1\nsessions.max_per_principal = 2";
     let gateway = start(&issuer, limits, &Server::fake("fake"));
     let alice = open(&gateway, &of(&issuer, "alice", "one"));
@@ -291,7 +329,7 @@ fn open_when_free(gateway: &Gateway, authorization: &str) {
 /// Mode `principal`: two clients of one user are two callers, and share no process.
 #[test]
 fn processes_are_shared_within_one_principal_only() {
-    let issuer = Issuer::signing();
+    let issuer = Issuer::start();
     let gateway = start(&issuer, "", &Server::fake("fake").key("mode = \"principal\""));
     let pid = |who: &str, client: &str| {
         let session = open(&gateway, &of(&issuer, who, client));
@@ -309,7 +347,7 @@ fn processes_are_shared_within_one_principal_only() {
 /// F:F07: what is open for tokens of an issuer that is taken out of the configuration ends with it.
 #[test]
 fn an_issuer_that_is_gone_takes_its_sessions_along() {
-    let (stays, goes) = (Issuer::signing(), Issuer::signing());
+    let (stays, goes) = (Issuer::start(), Issuer::start());
     let toml = |issuers: &str| {
         let listen = format!("listen.public_url = \"{PUBLIC}\"\n[auth]\nmethods = [\"oauth\"]\n");
         format!("{listen}{issuers}{}", Server::fake("fake").key("auth.issuers = [\"stays\"]").toml())
@@ -326,10 +364,32 @@ fn an_issuer_that_is_gone_takes_its_sessions_along() {
     assert_eq!(theirs.post_request(PING).send(gateway.address()).status(), 401);
 }
 
+/// As a whole, if a server no longer takes an issuer: who of its callers came by which is not asked.
+#[test]
+fn a_server_that_takes_an_issuer_no_more_ends_its_sessions() {
+    let (stays, goes) = (Issuer::start(), Issuer::start());
+    let toml = |taken: &str| {
+        let listen = format!("listen.public_url = \"{PUBLIC}\"\n[auth]\nmethods = [\"oauth\"]\n");
+        let server = Server::fake("fake").key(&format!("auth.issuers = [{taken}]")).key("legacy_sse = true");
+        format!("{listen}{}{}{}", stays.toml("stays", ""), goes.toml("goes", ""), server.toml())
+    };
+    let gateway = start_gateway(&toml("\"stays\", \"goes\""));
+    let authorization = of(&goes, "alice", "c");
+    let mut cut = open(&gateway, &authorization).get();
+    let request =
+        Request::get("/fake/sse").header("Accept", "text/event-stream").header("Authorization", &authorization);
+    let mut bare = Exchange::send(gateway.address(), &request).stream();
+    bare.next_event();
+    let reloaded = gateway.reload(&toml("\"stays\""));
+    assert_eq!((&reloaded["renewed"], &reloaded["changed"]), (&json!("fake"), &Value::Null), "{reloaded}");
+    while cut.next_event_or_end().is_some() {}
+    while bare.next_event_or_end().is_some() {}
+}
+
 /// R:A13, F:E06: the token is nowhere a child could see it, nor in the log, nor in the numbers.
 #[test]
 fn a_token_goes_no_further() {
-    let (issuer, record) = (Issuer::signing(), Record::new());
+    let (issuer, record) = (Issuer::start(), Record::new());
     let server = Server::fake("fake").option("--record", record.path()).key("legacy_sse = true");
     let gateway = start(&issuer, "telemetry.log.level = \"trace\"", &server);
     let authorization = of(&issuer, "alice", "one");
@@ -357,7 +417,7 @@ fn a_token_goes_no_further() {
 #[test]
 fn foreign_and_unknown_ids_take_the_same_time() {
     const SAMPLES: usize = 1500;
-    let issuer = Issuer::signing();
+    let issuer = Issuer::start();
     let gateway = start(&issuer, "telemetry.log.access = \"off\"", &Server::fake("fake"));
     let session = open(&gateway, &of(&issuer, "alice", "one"));
     let bob = of(&issuer, "bob", "one");

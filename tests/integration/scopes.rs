@@ -70,9 +70,10 @@ fn too_little_is_a_403_before_the_child() {
     assert_lacking(&send(&theirs, read), "read use");
     assert_lacking(&send(&ours, read), "admin read talk use");
     assert_eq!(send(&theirs, &call("echo")).json()["id"], 1, "the answer is the request's");
-    assert_eq!(asked(&record), before, "{:?}", record.lines());
+    // Each has a child of its own, which reads in order: by now it has read whatever came before this.
     assert_eq!(ours.post(call("echo")).message()["result"]["content"][0]["text"], "{}");
     assert_eq!(theirs.post(call("state")).head.status, 200);
+    assert_eq!(asked(&record), before + 2, "{:?}", record.lines());
     gateway.await_metric("refusals_total", &[("server", "fake"), ("reason", "scope")], |count| count >= 6.0);
     gateway.await_event("refused", |event| event["reason"] == "scope" && event["principal"] == "key:some");
 }
@@ -87,7 +88,8 @@ fn no_second_name_gets_past() {
     let before = asked(&record);
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"state","NAME":"echo"}}"#;
     assert_eq!(session.post(body).message()["error"]["code"], -32602);
-    assert_eq!(asked(&record), before);
+    session.call(2, "state", json!({}));
+    assert_eq!(asked(&record), before + 1);
 }
 
 /// R:A11, R:A28: who lacks what everything needs is told so at every method and address, and learns of no session.
@@ -132,8 +134,9 @@ fn a_batch_needs_what_all_of_it_needs() {
     let before = asked(&record);
     let batch = format!("[{PING},{},{}]", call("error").replace(":1", ":2"), call("echo").replace(":1", ":3"));
     assert_lacking(&session.post_request(batch).send(gateway.address()), "talk use write");
-    assert_eq!(asked(&record), before);
-    assert_eq!(session.post(format!("[{PING}]")).messages().len(), 1);
+    let call = call("state");
+    assert_eq!(session.post(format!("[{PING},{}]", call.replace(":1", ":2"))).messages().len(), 2);
+    assert_eq!(asked(&record), before + 1);
 }
 
 /// R:A11: HTTP+SSE of 2024-11-05 is asked for the same.
@@ -151,9 +154,9 @@ fn http_sse_is_asked_too() {
     stream.next_event();
     let before = asked(&record);
     assert_lacking(&post(call("echo")), "talk use write");
-    assert_eq!(asked(&record), before);
     assert_eq!(post(call("state")).status(), 202);
     assert_eq!(stream.next_event().data.parse::<serde_json::Value>().unwrap()["id"], 1);
+    assert_eq!(asked(&record), before + 1);
 }
 
 /// A key that grants less after a reload, or rules that ask for more: at once, for what is open too.
