@@ -13,7 +13,7 @@
 //! | `gateway` | one process: build (bound, nothing served), run, drain; every long-lived task | `net`, `http`, `server`, `auth` |
 //! | `net` | sockets: bind, accept, caps, TLS, the clocks of one connection; knows no MCP | – |
 //! | `http` | from a request's head to a typed call, and every way to answer | `auth`, `server`, `exchange`, `mcp` |
-//! | `auth` | who calls: API keys, client certificates | – |
+//! | `auth` | who calls: API keys, client certificates, access tokens and whoever issued them | – |
 //! | `server` | one configured server: breaker, readiness, opening and finding sessions, why a start failed | `exchange`, `upstream`, `mcp` |
 //! | `exchange` | who takes part in conversations: sessions, their calls, POSTs and streams | `upstream`, `mcp` |
 //! | `upstream` | children: forking, pipes, ids, leases, the pool, the scout, the end | `mcp` |
@@ -74,6 +74,7 @@
 //! | which child is free | `upstream::pool`; a `Lease` gives its child back when it is dropped |
 //! | keys | [`auth::Keys`]; `gateway::keys_file` replaces those of the keys file, `gateway::reload` all |
 //! | certificates in effect | `gateway::certificates`, which follows their files; each connection takes `net::tls`'s as it begins |
+//! | issuers, their keys, what is known of tokens | [`auth::Issuers`]; one task of its `follow` fetches for each issuer |
 //! | the configuration in effect, starts of servers, servers on their way out | `gateway::reload` |
 //! | which servers there are | `server::roster`; a request finds its server through the rules of the door, which it holds to its end |
 //! | numbers and log lines | `telemetry`; whoever logs never waits |

@@ -14,6 +14,10 @@ use super::{Admitted, Asked};
 use crate::caller::{Principal, TokenHolder};
 use crate::config::{Issuer, ServerAuth};
 
+/// Seconds for which something may stay open after `exp`, be the leeway longer. What is open is looked at every second,
+/// and is to be gone after 30.
+const LONGEST_AFTER: u64 = 28;
+
 /// The longest subject or client, in bytes.
 const NAME_BYTES: usize = 1024;
 
@@ -119,10 +123,11 @@ impl Verified {
         trail.check(TokenFault::Binding, "cnf", holds, &format_args!("the client certificate {bound}"), &got)
     }
 
-    /// The caller, for a request it was checked for.
+    /// The caller, for a request it was checked for. What it opens ends when the token can let nobody in any more, but
+    /// not much after it expired.
     pub(super) fn admitted(&self) -> Admitted {
         Admitted {
-            until: self.expires,
+            until: self.expires.map(|end| end.saturating_add(self.leeway.min(LONGEST_AFTER))),
             scopes: self.scopes.clone(),
             claims: Some(Arc::clone(&self.claims)),
             ..Admitted::bare(self.principal.clone())
@@ -179,10 +184,11 @@ fn expiry(claims: &Map<String, Value>, source: Source, trail: &mut Trail) -> Res
     Ok(expires)
 }
 
-/// A NumericDate (RFC 7519, 2): seconds, perhaps with a fraction.
+/// A NumericDate (RFC 7519, 2): seconds, perhaps with a fraction, but none so large that a number cannot tell it from the
+/// next.
 fn seconds(value: Option<&Value>) -> Option<u64> {
-    let number = value?;
-    number.as_u64().or_else(|| number.as_f64().filter(|number| *number >= 0.0).map(|number| number as u64))
+    let number = value?.as_f64()?;
+    (0.0..=9_007_199_254_740_991.0).contains(&number).then_some(number as u64)
 }
 
 /// A text that may name somebody.

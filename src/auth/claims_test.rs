@@ -83,9 +83,9 @@ fn time_is_judged_with_the_leeway() {
     ] {
         assert_eq!(check(&verified, now, None), expected, "{now}");
     }
-    assert_eq!(verified.admitted().until, Some(NOW + 60), "what is open ends without leeway");
-    let endless = judge("", json!({ "exp": u64::MAX })).expect("it is good");
-    assert_eq!(check(&endless, NOW, None), Ok(()));
+    assert_eq!(verified.admitted().until, Some(NOW + 60 + 28), "what is open is gone after 30 s");
+    let other = judge("leeway = \"5s\"", json!({})).expect("it is good");
+    assert_eq!(other.admitted().until, Some(NOW + 60 + 5));
 }
 
 /// RFC 8705, 3: a bound token counts with its certificate only.
@@ -115,6 +115,16 @@ fn introspection_may_leave_things_out_and_a_jwt_may_not() {
     assert_eq!(of(Source::Jwt, &json!({ "sub": null, "client_id": "c" })), Err(TokenFault::Subject));
     assert_eq!(of(Source::Introspection, &json!({ "sub": null })), Err(TokenFault::Subject));
     assert_eq!(of(Source::Introspection, &json!({ "exp": "soon" })), Err(TokenFault::NoExpiry));
+}
+
+/// C:B105
+#[test]
+fn a_time_is_a_number_that_time_may_reach() {
+    for time in [json!(1e300), json!(u64::MAX), json!(-1), json!("60"), json!([60]), json!(true)] {
+        assert_eq!(judge("", json!({ "exp": time })).map(|_| ()), Err(TokenFault::NoExpiry), "{time}");
+        assert_eq!(judge("", json!({ "nbf": time })).map(|_| ()), Err(TokenFault::NotYet), "{time}");
+    }
+    assert!(judge("", json!({ "exp": NOW as f64 + 60.5 })).is_ok());
 }
 
 #[test]

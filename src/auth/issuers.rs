@@ -27,10 +27,6 @@ use crate::telemetry::label::AuthMethod;
 const KNOWN: usize = 4096;
 const KNOWN_BYTES: usize = 16 << 20;
 
-/// Seconds for which something may stay open after `exp`, be the leeway longer. What is open is looked at every second,
-/// and is to be gone after 30.
-const LONGEST_AFTER: u64 = 28;
-
 /// Tokens that are remembered as not active.
 const INACTIVE: usize = 4096;
 
@@ -319,9 +315,7 @@ fn admit(
     trail: &mut Trail,
 ) -> Result<Admitted, Rejection> {
     verified.check(&authority.config, asked, trail).map_err(Rejection::Token)?;
-    let leeway = authority.config.leeway.as_secs().min(LONGEST_AFTER);
-    let until = verified.expires.map(|end| end.saturating_add(leeway));
-    Ok(Admitted { until, ..verified.admitted() })
+    Ok(verified.admitted())
 }
 
 fn method(authority: &Authority) -> AuthMethod {

@@ -218,9 +218,12 @@ impl Scene {
             ("aud a list of others", claims(json!({ "aud": ["a", "b"] })), AUDIENCE),
             ("aud a list with a number", claims(json!({ "aud": [RESOURCE, 7] })), AUDIENCE),
             ("aud a list in a list", claims(json!({ "aud": [[RESOURCE]] })), AUDIENCE),
+            ("aud a number", claims(json!({ "aud": 7 })), AUDIENCE),
+            ("aud Keycloak's default", claims(json!({ "aud": "account" })), AUDIENCE),
             ("aud an object", claims(json!({ "aud": { RESOURCE: true } })), AUDIENCE),
             ("no exp", claims(json!({ "exp": null })), NO_EXPIRY),
             ("exp a text", claims(json!({ "exp": (now() + 3600).to_string() })), NO_EXPIRY),
+            ("exp beyond all time", claims(json!({ "exp": 1e300 })), NO_EXPIRY),
             ("exp below zero", claims(json!({ "exp": -1 })), NO_EXPIRY),
             ("exp a list", claims(json!({ "exp": [now() + 3600] })), NO_EXPIRY),
             ("exp a minute ago", claims(json!({ "exp": now() - 61 })), EXPIRED),
@@ -253,7 +256,7 @@ fn assert_refused(response: &Response, description: &str, what: &str) {
     assert_eq!(told, (Some("invalid_token"), Some(description)), "{what}: {response:?}");
 }
 
-/// F:E01, F:E02, F:E05, R:A02, R:A12, R:A19: some ninety tokens that must not pass, each with its one answer, and no byte of any
+/// F:E01, F:E02, F:E05, R:A02, R:A12, R:A19, C:B101, C:B106, C:B112: some ninety tokens that must not pass, each with its one answer, and no byte of any
 /// reaches a child; then the good one passes.
 #[test]
 fn every_bad_token_has_its_answer_and_reaches_nobody() {
@@ -284,7 +287,7 @@ fn every_bad_token_has_its_answer_and_reaches_nobody() {
     }
 }
 
-/// F:E05, R:A19: what real issuers send passes: every algorithm, `typ` and form of claims that is meant to.
+/// F:E05, R:A19, C:B101, C:B102, C:B105: what real issuers send passes: every algorithm, `typ` and form of claims that is meant to.
 #[test]
 fn every_good_token_passes() {
     let keys = [
