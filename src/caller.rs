@@ -50,6 +50,17 @@ impl Principal {
             _ => self.clone(),
         }
     }
+
+    /// Whether both have one quota.
+    #[must_use]
+    pub fn shares_account(&self, other: &Principal) -> bool {
+        match (self, other) {
+            (Principal::Token(one), Principal::Token(other)) => {
+                one.subject == other.subject && one.issuer == other.issuer
+            }
+            _ => self == other,
+        }
+    }
 }
 
 impl fmt::Display for Principal {

@@ -5,6 +5,7 @@ mod changes;
 mod connections;
 mod drain;
 mod endpoint;
+mod issuer_keys;
 mod keys_file;
 mod machine;
 mod node;
@@ -21,11 +22,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use crate::auth::Keys;
+use crate::auth::{Issuers, Keys};
 use crate::budget::{Budget, return_large_blocks};
 use crate::caller::Arrival;
 use crate::config::{self, Config};
 use crate::gateway::certificates::Certificates;
+use crate::gateway::issuer_keys::IssuerKeys;
 use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
@@ -152,8 +154,11 @@ impl Gateway {
             Arc::clone(&budget),
         );
         let keys = Arc::new(Keys::new(&config.auth));
+        let issuers = Issuers::new(&config.auth, Arc::clone(&metrics));
+        servers.readiness().require(Box::new(IssuerKeys(Arc::clone(&issuers))));
         let parts = DoorParts {
             keys: Arc::clone(&keys),
+            issuers: Arc::clone(&issuers),
             budget: Arc::clone(&budget),
             readiness: Arc::clone(servers.readiness()),
             metrics: Arc::clone(&metrics),
@@ -161,7 +166,7 @@ impl Gateway {
             node: Arc::clone(&node),
         };
         let door = Door::new(parts, &rules(&config, &servers.all(), &[]));
-        let revocation = Arc::new(Revocation { keys, servers: Arc::clone(&servers), door: Arc::clone(&door) });
+        let revocation = Arc::new(Revocation { keys, issuers, servers: Arc::clone(&servers), door: Arc::clone(&door) });
         metrics.config_loaded();
         let terms = watch::Sender::new(terms(&config));
         let held = Held { revocation, admin_door, budget, metrics, log, terms, certificates };
@@ -222,6 +227,7 @@ impl Gateway {
         let reaping = Arc::clone(&servers);
         tasks.spawn(async move { reaping.reap_orphans().await });
         tasks.spawn(Arc::clone(&held.revocation).follow());
+        tasks.spawn(Arc::clone(&held.revocation.issuers).follow());
         let mut reloader = Reloader::new(config, source, held);
         tokio::select! {
             () = wait_for_stop(&mut stop, &mut tasks) => {}
@@ -253,8 +259,8 @@ fn settings(config: &Config) -> Settings<'_> {
 
 /// What a configuration says about requests.
 fn rules<'a>(config: &'a Config, servers: &'a [Arc<Server>], leaving: &'a [Arc<Server>]) -> RulesParts<'a> {
-    let Config { listen, limits, streams, sessions, .. } = config;
-    RulesParts { listen, limits, streams, servers, leaving, cap: sessions.max_per_principal }
+    let Config { listen, limits, streams, sessions, auth, .. } = config;
+    RulesParts { listen, limits, streams, servers, leaving, cap: sessions.max_per_principal, issuers: &auth.issuers }
 }
 
 /// What a configuration says about connections.

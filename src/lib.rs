@@ -36,7 +36,8 @@
 //!    alone: the guard (`Host`, `Origin`, `OPTIONS`), then `auth` for the caller's principal. Every way to say no is a
 //!    `http::refusal::Refused`, which this one place counts, logs and words.
 //! 3. `http::streamable` reads the body within its bounds and parses the envelope (`mcp::message`): where the members
-//!    stand is found in one pass, what they hold stays raw.
+//!    stand is found in one pass, what they hold stays raw. Then `http::access` asks whether the caller was granted what
+//!    that takes, and whether the tool it calls is there for clients: before a session is looked for.
 //! 4. `initialize` opens a session (`server::Server::open`): a seat in the registry, the breaker's leave, a leased
 //!    child, a conversation with it. What the caller brings for its own child (`http::own_variables`) goes with the lease. Anything else finds its session by id, server and principal together, or is 404.
 //! 5. `exchange::session::Session::call` reserves a child-side id, keeps the call under it and hands the message to

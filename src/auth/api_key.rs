@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::new_key::{digest, is_api_key};
+use super::rejection::Rejection;
 use super::scopes::Scopes;
 use crate::caller::Principal;
 use crate::config::{Auth, Key};
-use crate::telemetry::label::AuthResult;
 
 /// A caller that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,59 +35,12 @@ impl Admitted {
     }
 }
 
-/// Why a caller was not let in. What it is told must not tell keys apart: everything but
-/// [`Rejection::Repeated`] is a 401 with the same challenge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// No `Authorization`, or one of another scheme.
-    Missing,
-    /// No key of this gateway, or one that is malformed.
-    Invalid,
-    /// A key whose last day is over.
-    Expired,
-    /// A key that opens other servers.
-    OtherServer,
-    /// Several `Authorization` fields, of which any could be meant: a 400.
-    Repeated,
-}
-
-impl Rejection {
-    /// How it counts in metrics and logs.
-    #[must_use]
-    pub fn label(self) -> AuthResult {
-        match self {
-            Rejection::Missing => AuthResult::Missing,
-            Rejection::Invalid | Rejection::Repeated => AuthResult::Invalid,
-            Rejection::Expired => AuthResult::Expired,
-            Rejection::OtherServer => AuthResult::Forbidden,
-        }
-    }
-
-    /// Whether the request is malformed (400) rather than unauthenticated (401).
-    #[must_use]
-    pub fn is_malformed(self) -> bool {
-        self == Rejection::Repeated
-    }
-}
-
-impl fmt::Display for Rejection {
-    /// For the log; the client is not told which it was.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rejection::Missing => "no API key was shown",
-            Rejection::Invalid => "the API key is unknown",
-            Rejection::Expired => "the API key has expired",
-            Rejection::OtherServer => "the API key does not open this server",
-            Rejection::Repeated => "there are several Authorization fields",
-        })
-    }
-}
-
 /// One key in the form it is looked for.
 #[derive(Clone)]
 struct Entry {
     hash: [u8; 32],
     principal: Principal,
+    scopes: Scopes,
     key: Key,
 }
 
@@ -158,31 +111,20 @@ impl Keys {
     /// Finds the key a request shows and checks that it opens `server` at `now_unix`, in seconds since the Unix epoch.
     ///
     /// # Errors
-    /// No key is shown, several could be meant, or the one shown does not open this server now.
-    pub fn verify<'a>(
-        &self,
-        authorization: impl IntoIterator<Item = &'a [u8]>,
-        server: &str,
-        now_unix: u64,
-    ) -> Result<Admitted, Rejection> {
-        let mut values = authorization.into_iter();
-        let value = values.next().ok_or(Rejection::Missing)?;
-        if values.next().is_some() {
-            return Err(Rejection::Repeated);
-        }
-        let shown = bearer(value).ok_or(Rejection::Missing)?;
+    /// It is no key, or does not open this server now.
+    pub fn verify(&self, shown: &[u8], server: &str, now_unix: u64) -> Result<Admitted, Rejection> {
         if !is_api_key(shown) {
             return Err(Rejection::Invalid);
         }
         let entries = self.current();
-        let Entry { key, principal, .. } = find(&entries, &digest(shown)).ok_or(Rejection::Invalid)?;
+        let Entry { key, principal, scopes, .. } = find(&entries, &digest(shown)).ok_or(Rejection::Invalid)?;
         if key.servers.as_ref().is_some_and(|opened| !opened.iter().any(|name| name == server)) {
             return Err(Rejection::OtherServer);
         }
         if key.has_expired(now_unix) {
             return Err(Rejection::Expired);
         }
-        Ok(Admitted { sessions: key.sessions, ..Admitted::bare(principal.clone()) })
+        Ok(Admitted { sessions: key.sessions, scopes: scopes.clone(), ..Admitted::bare(principal.clone()) })
     }
 }
 
@@ -192,8 +134,11 @@ fn configured(auth: &Auth) -> BTreeMap<Arc<str>, Key> {
     keys.map(|(name, key)| (name.clone(), key.clone())).collect()
 }
 
-/// Whether there is a server that `old` opens and `now` does not.
+/// Whether there is a server that `old` opens and `now` does not, or a scope it grants.
 fn opens_less(now: &Key, old: &Key) -> bool {
+    if old.scopes.iter().any(|scope| !now.scopes.contains(scope)) {
+        return true;
+    }
     match (&now.servers, &old.servers) {
         (None, _) => false,
         (Some(_), None) => true,
@@ -205,6 +150,7 @@ fn entries(keys: &BTreeMap<Arc<str>, Key>) -> Arc<[Entry]> {
     let entry = |(name, key): (&Arc<str>, &Key)| Entry {
         hash: key.hash,
         principal: Principal::Key(name.clone()),
+        scopes: key.scopes.iter().map(String::as_str).collect(),
         key: key.clone(),
     };
     keys.iter().map(entry).collect()
@@ -226,13 +172,6 @@ fn find<'a>(entries: &'a [Entry], digest: &[u8; 32]) -> Option<&'a Entry> {
     entries.get(found as usize)
 }
 
-/// The token of a `Bearer` credential; the scheme's case does not count (RFC 9110, 11.1).
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.split_at_checked("Bearer".len())?;
-    let token = rest.strip_prefix(b" ")?.trim_ascii();
-    scheme.eq_ignore_ascii_case(b"Bearer").then_some(token)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -244,7 +183,7 @@ mod tests {
     use crate::config::{Auth, Key};
 
     fn key(new: &NewKey) -> Key {
-        Key { hash: new.hash(), expires: None, servers: None, sessions: None }
+        Key { hash: new.hash(), expires: None, servers: None, sessions: None, scopes: vec!["read".to_owned()] }
     }
 
     fn auth(keys: Vec<(&str, Key)>) -> Auth {
@@ -252,7 +191,8 @@ mod tests {
     }
 
     fn verify(keys: &Keys, value: &str) -> Result<Principal, Rejection> {
-        keys.verify([value.as_bytes()], "files", 1_000).map(|admitted| admitted.principal)
+        let shown = super::super::bearer::shown([value.as_bytes()])?;
+        keys.verify(shown, "files", 1_000).map(|admitted| admitted.principal)
     }
 
     #[test]
@@ -288,10 +228,7 @@ mod tests {
         ] {
             assert_eq!(verify(&keys, &value), Err(expected), "{value}");
         }
-        assert_eq!(keys.verify([], "files", 0), Err(Rejection::Missing));
-        let value = format!("Bearer {text}");
-        assert_eq!(keys.verify([value.as_bytes(), value.as_bytes()], "files", 0), Err(Rejection::Repeated));
-        assert_eq!(keys.verify([b"Bearer \xff".as_slice()], "files", 0), Err(Rejection::Invalid));
+        assert_eq!(keys.verify(b"\xff", "files", 0), Err(Rejection::Invalid));
     }
 
     #[test]
@@ -300,8 +237,7 @@ mod tests {
         let limited =
             Key { expires: Some(2_000), servers: Some(vec!["files".to_owned()]), sessions: Some(3), ..key(&new) };
         let keys = Keys::new(&auth(vec![("alice", limited)]));
-        let value = format!("Bearer {}", new.reveal());
-        let verify = |server: &str, now: u64| keys.verify([value.as_bytes()], server, now);
+        let verify = |server: &str, now: u64| keys.verify(new.reveal().as_bytes(), server, now);
         assert_eq!(verify("files", 1_999).map(|admitted| admitted.sessions), Ok(Some(3)));
         assert_eq!(verify("files", 2_000), Err(Rejection::Expired));
         assert_eq!(verify("mail", 1_999), Err(Rejection::OtherServer));
@@ -346,6 +282,10 @@ mod tests {
         assert_eq!(replace(opening(&["files", "mail"])), [Principal::Key("a".into())]);
         assert_eq!(replace(opening(&["files"])), [Principal::Key("a".into())]);
         assert!(replace(opening(&["files", "mail"])).is_empty() && replace(key(&one)).is_empty(), "it opens more");
+        let granting = |scopes: &[&str]| Key { scopes: scopes.iter().map(ToString::to_string).collect(), ..key(&one) };
+        assert!(replace(granting(&["read", "write"])).is_empty(), "it grants more");
+        assert_eq!(replace(granting(&["write"])), [Principal::Key("a".into())]);
+        assert!(replace(key(&one)) == [Principal::Key("a".into())]);
         assert_eq!(replace(key(&two)), [Principal::Key("a".into())]);
         assert!(keys.replace_filed(BTreeMap::new()).is_empty());
         assert!(verify(&keys, &format!("Bearer {}", two.reveal())).is_ok(), "it stands in the configuration now");

@@ -7,7 +7,7 @@ use rand::rngs::SysRng;
 use sha2::{Digest, Sha256};
 
 /// What every key starts with, so that scanners and people recognise one.
-const PREFIX: &str = "gangway_";
+pub(super) const PREFIX: &str = "gangway_";
 
 /// Characters after the prefix: 32 bytes in base64url without padding.
 const BODY: usize = 43;

@@ -1,5 +1,6 @@
 //! `gangway check FILE`
 
+mod issuers;
 mod online;
 
 use std::fmt::Write;
@@ -31,6 +32,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
         text.push_str(&explanation(&loaded));
     }
     let found = if args.online { online::look(&loaded.config) } else { online::Found::default() };
+    text.push_str(&found.report);
     for warning in &found.warnings {
         eprintln!("warning: {warning}");
     }

@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and which command it starts.
 
+mod auth;
 mod check;
 mod demo_server;
 mod key;
@@ -85,6 +86,8 @@ enum Command {
     Check(CheckArgs),
     #[command(subcommand)]
     Key(KeyCommand),
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Speak MCP on standard input and output: a server to try things with
     DemoServer,
 }
@@ -131,7 +134,7 @@ pub struct CheckArgs {
     /// Print every key with its value and where that comes from
     #[arg(long)]
     pub explain: bool,
-    /// Also look on this machine: are the commands there, can the addresses be bound?
+    /// Also look around: are the commands there, can the addresses be bound, what do the issuers offer?
     #[arg(long)]
     pub online: bool,
 }
@@ -145,6 +148,24 @@ pub enum KeyCommand {
         #[arg(value_name = "NAME")]
         name: String,
     },
+}
+
+/// Look at who may come in
+#[derive(Subcommand)]
+pub enum AuthCommand {
+    /// Say check by check why a server would let a token in, or not; the token is read from standard input
+    Explain(ExplainArgs),
+}
+
+/// What `gangway auth explain` is told
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// The server that would be asked
+    #[arg(long, value_name = "NAME")]
+    pub server: String,
 }
 
 /// Reads `K=V`.
@@ -175,6 +196,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Key(KeyCommand::New { name }) => key::new(&name),
+        Command::Auth(AuthCommand::Explain(args)) => auth::explain_token(&args),
         Command::DemoServer => demo_server::run(),
     }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use super::convert::{Refused, mismatch, pick};
 use super::document::{Place, Value};
+use super::issuer;
 use super::keys;
 use super::keys_file;
 use super::meaning::{Auth, Key, Method};
 use super::report::{Report, shown};
+use super::scope_rules::{self, ScopeRules};
 use super::section::Section;
 
 /// What `[auth]` says.
@@ -23,8 +25,12 @@ pub(super) struct Said {
     pub(super) auth: Auth,
     /// Some key is configured, be it one that cannot be used.
     pub(super) has_keys: bool,
+    /// Some issuer is configured, be it one that cannot be used.
+    pub(super) has_issuers: bool,
     /// Where the servers stand that a key of the file names.
     pub(super) openings: Vec<(Place, Vec<String>)>,
+    /// What every server asks to be granted that says nothing else.
+    pub(super) scope_rules: ScopeRules,
 }
 
 /// Reads `[auth]`.
@@ -35,8 +41,11 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let methods_refused = was_said && methods.is_none();
     let base = section.report.base;
     let keys_file = section.parsed("keys_file", "", |path| Ok(base.join(path)));
+    let scope_rules = scope_rules::read(&mut section);
     let (said, is_any) = keys::read(&mut section);
     let has_keys = is_any || keys_file.is_some();
+    let has_issuers = section.has("issuers");
+    let issuers = issuer::read(&mut section);
     let openings = said
         .values()
         .filter_map(|said| said.key.servers.clone().map(|servers| (said.servers_place.clone(), servers)))
@@ -44,8 +53,17 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let filed = keys_file.as_deref().map(|path| read_keys_file(section.report, path)).unwrap_or_default();
     let names = filed.keys().cloned().collect();
     let keys = keys::join(section.report, said, filed);
-    let auth = Auth { keys, keys_file, filed: names };
-    Said { methods: methods.unwrap_or_default(), methods_refused, place, auth, has_keys, openings }
+    let auth = Auth { keys, keys_file, filed: names, issuers };
+    Said {
+        methods: methods.unwrap_or_default(),
+        methods_refused,
+        place,
+        auth,
+        has_keys,
+        has_issuers,
+        openings,
+        scope_rules,
+    }
 }
 
 fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
@@ -55,17 +73,52 @@ fn read_keys_file(report: &Report<'_>, path: &Path) -> BTreeMap<Arc<str>, Key> {
     })
 }
 
-/// Reads the `auth` of a server: its methods, if it has its own.
-pub(super) fn read_server(mut section: Section<'_>) -> Option<Vec<Method>> {
+/// What the `auth` of a server says.
+pub(super) struct ServerSaid {
+    /// Its methods, if it has its own.
+    pub(super) methods: Option<Vec<Method>>,
+    /// The issuers it names, with their places, if it names any.
+    pub(super) issuers: Option<Vec<(Place, Arc<str>)>>,
+    /// What it says of scopes.
+    pub(super) scope_rules: scope_rules::Said,
+}
+
+/// Reads the `auth` of a server.
+pub(super) fn read_server(mut section: Section<'_>) -> ServerSaid {
+    ServerSaid {
+        methods: server_methods(&mut section),
+        issuers: server_issuers(&mut section),
+        scope_rules: scope_rules::read_server(&mut section),
+    }
+}
+
+fn server_issuers(section: &mut Section<'_>) -> Option<Vec<(Place, Arc<str>)>> {
+    const KEY: &str = "issuers";
+    if !section.has(KEY) {
+        section.declare(KEY);
+        return None;
+    }
+    let place = section.place(KEY)?;
+    let names = section.list(KEY, |name| Ok(Arc::from(name)));
+    if names.is_empty() && section.is_empty_list(KEY) {
+        let refused = Refused::new("takes no issuer", "name some of [auth.issuers], or leave it out for all");
+        section.refuse(KEY, Some(&place), refused);
+    }
+    Some(names.into_iter().map(|name| (place.clone(), name)).collect())
+}
+
+fn server_methods(section: &mut Section<'_>) -> Option<Vec<Method>> {
     if !section.has("methods") {
         section.declare("methods");
         return None;
     }
     let place = section.place("methods");
-    let methods = methods(&mut section);
+    let methods = methods(section);
     if methods.as_ref().is_some_and(Vec::is_empty) {
-        let refused =
-            Refused::new("is empty", "leave it out to take what [auth] says, or write [\"api_key\"] or [\"none\"]");
+        let refused = Refused::new(
+            "is empty",
+            "leave it out to take what [auth] says, or write [\"api_key\"], [\"oauth\"] or [\"none\"]",
+        );
         section.refuse("methods", place.as_ref(), refused);
         return None;
     }

@@ -168,7 +168,9 @@ pub(super) fn merge(defaults: &Table, own: &Table) -> Table {
     for (name, entry) in own {
         let entry = match (&entry.node.value, defaults.get(name).map(|default| &default.node.value)) {
             (Value::Table(own), Some(Value::Table(defaults))) => {
-                let node = Node { value: Value::Table(merge(defaults, own)), place: entry.node.place.clone() };
+                // What a server says of its callers is not mixed with what others are held to.
+                let laid = if name == "auth" { replace(defaults, own) } else { merge(defaults, own) };
+                let node = Node { value: Value::Table(laid), place: entry.node.place.clone() };
                 Entry { key: entry.key.clone(), node }
             }
             _ => entry.clone(),
@@ -176,6 +178,13 @@ pub(super) fn merge(defaults: &Table, own: &Table) -> Table {
         merged.insert(name.clone(), entry);
     }
     merged
+}
+
+/// Lays a table over the defaults key by key, each value whole.
+fn replace(defaults: &Table, own: &Table) -> Table {
+    let mut laid = merge(defaults, &Table::new());
+    laid.extend(own.iter().map(|(name, entry)| (name.clone(), entry.clone())));
+    laid
 }
 
 /// The same value, said by `[server_defaults]`.

@@ -30,8 +30,13 @@ impl Doors<'_> {
     pub(super) fn resolve(&self, servers: &mut BTreeMap<Arc<str>, Said>) {
         let inherited = servers.values().any(|said| said.methods.is_none()).then(|| self.inherited()).flatten();
         for (name, said) in servers.iter_mut() {
+            said.server.auth.scope_rules = std::mem::take(&mut said.scope_rules).over(&self.auth.scope_rules);
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
                 self.judge(name, said, &methods);
+                self.check_issuers(said);
+                if methods.contains(&Method::Oauth) {
+                    self.take_issuers(said);
+                }
                 said.server.auth.methods = methods;
             }
         }
@@ -53,6 +58,31 @@ impl Doors<'_> {
         self.listen.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off)
     }
 
+    /// Refuses issuers that there are not.
+    fn check_issuers(&self, said: &Said) {
+        let known = &self.auth.auth.issuers;
+        for (place, name) in said.issuers.iter().flatten().filter(|(_, name)| !known.contains_key(name)) {
+            let remedy = match suggest::nearest(name, known.keys().map(AsRef::as_ref)) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("write [auth.issuers.{}]", name.escape_debug()),
+            };
+            let message = format!("there is no issuer `{}`", name.escape_debug());
+            self.report.problem(Some(place), message, remedy);
+        }
+    }
+
+    /// Fills in what tokens must be issued for at a server, and by whom.
+    fn take_issuers(&self, said: &mut Said) {
+        let known = &self.auth.auth.issuers;
+        let named = said.issuers.as_ref().map(|named| named.iter().map(|(_, name)| Arc::clone(name)).collect());
+        said.server.auth.issuers = named.unwrap_or_else(|| known.keys().cloned().collect());
+        let Some(url) = &self.listen.public_url else { return };
+        said.server.auth.resource = format!("{url}{}", said.server.path).into();
+        if said.server.legacy_sse {
+            said.server.auth.sse_resource = format!("{url}{}", said.server.sse_path()).into();
+        }
+    }
+
     fn has_keys(&self) -> bool {
         self.auth.has_keys
     }
@@ -72,12 +102,15 @@ impl Doors<'_> {
             "`listen.public_url` is for other machines"
         } else if self.has_keys() {
             "keys are configured"
+        } else if self.auth.has_issuers {
+            "issuers are configured"
         } else {
             return Some(vec![Method::None]);
         };
         let place = self.auth.place.as_ref().or(self.listen_place.as_ref());
-        let mut remedy = "write [auth] methods = [\"api_key\"]; [\"none\"] lets everybody in".to_owned();
-        if !self.has_keys() {
+        let method = if self.auth.has_issuers { "oauth" } else { "api_key" };
+        let mut remedy = format!("write [auth] methods = [\"{method}\"]; [\"none\"] lets everybody in");
+        if !self.has_keys() && !self.auth.has_issuers {
             remedy.push_str("; ");
             remedy.push_str(KEY_REMEDY);
         }
@@ -96,11 +129,38 @@ impl Doors<'_> {
             let message = "`methods` has \"mtls\", but clients are asked for no certificate";
             self.report.problem(place, message, remedy);
         }
+        if methods.contains(&Method::Oauth) {
+            self.judge_oauth(place);
+        }
+        if methods.contains(&Method::None) && !said.server.auth.scope_rules.is_empty() {
+            let message = format!("the server `{name}` lets everybody in, but asks for scopes, which nobody there has");
+            let remedy = "ask for a method, or write what it needs as empty in its own `auth`: scopes = []";
+            self.report.problem(place, message, remedy);
+        }
         if methods.contains(&Method::None) && said.server.legacy_sse && self.is_open() {
             let message = format!("the server `{name}` would serve HTTP+SSE of 2024-11-05 to everybody");
             let remedy =
                 "its session id stands in a URL: ask for an API key, listen on localhost, or switch `legacy_sse` off";
             self.report.problem(said.places.legacy_sse.as_ref(), message, remedy);
+        }
+    }
+
+    /// Refuses `oauth` where no token could ever count.
+    fn judge_oauth(&self, place: Option<&Place>) {
+        if !self.auth.has_issuers {
+            let remedy = "write [auth.issuers.NAME] with the `issuer` of your authorization server";
+            self.report.problem(place, "`methods` asks for access tokens, but no issuer is configured", remedy);
+        }
+        let remedy = "write what clients type, such as \"https://mcp.example.com\": tokens are issued for it";
+        match &self.listen.public_url {
+            None => {
+                self.report.problem(place, "`methods` asks for access tokens, but `listen.public_url` is empty", remedy)
+            }
+            Some(url) if url.scheme != "https" && !url.is_loopback() => {
+                let message = "`methods` asks for access tokens, but `listen.public_url` is plain HTTP";
+                self.report.problem(place, message, "write its https URL: a token on plain HTTP is anybody's");
+            }
+            Some(_) => {}
         }
     }
 
@@ -184,8 +244,16 @@ impl Doors<'_> {
         for (name, said) in servers {
             let opens = |opened: &Vec<String>| opened.iter().any(|opened| opened.as_str() == name.as_ref());
             let asks = said.server.auth.methods.contains(&Method::ApiKey);
-            if asks && self.has_keys() && !keys.values().any(|key| key.servers.as_ref().is_none_or(opens)) {
+            let opening = || keys.values().filter(|key| key.servers.as_ref().is_none_or(opens));
+            if asks && self.has_keys() && opening().next().is_none() {
                 self.report.warning(format!("{name}: no key opens it yet"));
+            } else if asks
+                && !said.server.auth.scope_rules.scopes.is_empty()
+                && opening().all(|key| key.scopes.is_empty())
+            {
+                self.report.warning(format!(
+                    "{name}: it asks for scopes, and no key has any: write `scopes` in the key's table"
+                ));
             }
         }
     }

@@ -7,6 +7,7 @@ use super::convert::{Refused, mismatch, text, whole};
 use super::document::{Place, Value};
 use super::meaning::Key;
 use super::report::{Report, shown};
+use super::scope_rules::parse_scope;
 use super::section::Section;
 
 /// A key and where it was said.
@@ -83,7 +84,9 @@ fn read_key(mut section: Section<'_>) -> Option<Key> {
         0 => Ok(usize::MAX),
         count => Ok(count as usize),
     });
-    hash.map(|hash| Key { hash, expires, servers, sessions })
+    let scopes = if section.has("scopes") { section.list("scopes", parse_scope) } else { Vec::new() };
+    section.declare("scopes");
+    hash.map(|hash| Key { hash, expires, servers, sessions, scopes })
 }
 
 /// Reads a key that has no default.

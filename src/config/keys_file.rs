@@ -53,7 +53,7 @@ fn add_line(keys: &mut BTreeMap<Arc<str>, Key>, line: &str) -> Result<(), Refuse
         let problem = format!("gives `{name}` the key of `{other}`");
         return Err(Refused::new(problem, "make a key for each name: a caller has one name"));
     }
-    keys.insert(Arc::from(name), Key { hash, expires: None, servers: None, sessions: None });
+    keys.insert(Arc::from(name), Key { hash, expires: None, servers: None, sessions: None, scopes: Vec::new() });
     Ok(())
 }
 

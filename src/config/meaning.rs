@@ -11,6 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::issuer::Issuer;
+use super::scope_rules::ScopeRules;
+use super::tools::Tools;
+
 /// One whole configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -154,6 +158,8 @@ impl fmt::Debug for Admin {
 pub enum Method {
     /// `Authorization: Bearer gangway_…`
     ApiKey,
+    /// `Authorization: Bearer` with an access token of one of [`Auth::issuers`].
+    Oauth,
     /// A client certificate, shown in the TLS handshake.
     Mtls,
     /// Nothing is asked.
@@ -162,17 +168,13 @@ pub enum Method {
 
 impl Method {
     /// Every method, under the name an operator writes.
-    pub(super) const NAMED: [(&'static str, Method); 3] =
-        [("api_key", Method::ApiKey), ("mtls", Method::Mtls), ("none", Method::None)];
+    pub(super) const NAMED: [(&'static str, Method); 4] =
+        [("api_key", Method::ApiKey), ("oauth", Method::Oauth), ("mtls", Method::Mtls), ("none", Method::None)];
 
     /// The name an operator writes.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Method::ApiKey => "api_key",
-            Method::Mtls => "mtls",
-            Method::None => "none",
-        }
+        Self::NAMED.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| *name)
     }
 }
 
@@ -185,6 +187,8 @@ pub struct Auth {
     pub keys_file: Option<PathBuf>,
     /// Names of the keys that came from the keys file.
     pub filed: BTreeSet<Arc<str>>,
+    /// Every `[auth.issuers.NAME]`.
+    pub issuers: BTreeMap<Arc<str>, Arc<Issuer>>,
 }
 
 /// One API key.
@@ -198,6 +202,8 @@ pub struct Key {
     pub servers: Option<Vec<String>>,
     /// Session cap instead of `sessions.max_per_principal`; `usize::MAX` is no limit.
     pub sessions: Option<usize>,
+    /// What it grants, as the scopes of a token do.
+    pub scopes: Vec<String>,
 }
 
 impl Key {
@@ -371,6 +377,8 @@ pub struct Server {
     pub queue: Queue,
     /// `breaker`
     pub breaker: Breaker,
+    /// `tools`
+    pub tools: Tools,
     /// Who may enter, resolved (never empty).
     pub auth: ServerAuth,
     /// `sandbox`
@@ -413,10 +421,30 @@ impl EnvFrom {
 }
 
 /// Who may enter one server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerAuth {
     /// Accepted methods; never empty.
     pub methods: Vec<Method>,
+    /// Names of the issuers whose tokens count here, in order; empty where `methods` has no [`Method::Oauth`].
+    pub issuers: Vec<Arc<str>>,
+    /// What tokens must be issued for and clients are told to ask for (RFC 8707): the server's public URL, without a
+    /// slash at its end; empty where `methods` has no [`Method::Oauth`].
+    pub resource: Arc<str>,
+    /// The same for HTTP+SSE of 2024-11-05, whose clients know another URL; empty where that is not served.
+    pub sse_resource: Arc<str>,
+    /// What callers must be granted.
+    pub scope_rules: ScopeRules,
+}
+
+impl ServerAuth {
+    /// Whether callers who proved who they are by this can do so by `next` too: it takes the same methods, and no issuer
+    /// less.
+    #[must_use]
+    pub fn proves_alike(&self, next: &ServerAuth) -> bool {
+        let ServerAuth { methods, issuers, resource, sse_resource: _, scope_rules: _ } = self;
+        let has_all = issuers.iter().all(|issuer| next.issuers.contains(issuer));
+        *methods == next.methods && has_all && *resource == next.resource
+    }
 }
 
 impl ServerAuth {

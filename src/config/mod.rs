@@ -17,7 +17,9 @@ mod document;
 mod doors;
 mod env_file;
 mod env_from;
+mod glob;
 mod interpolate;
+mod issuer;
 mod keys;
 mod keys_file;
 mod limits;
@@ -32,6 +34,7 @@ mod report;
 mod routes;
 mod run;
 mod sandbox;
+mod scope_rules;
 mod secret;
 mod section;
 mod server;
@@ -40,6 +43,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tools;
 mod unit;
 mod url;
 
@@ -54,6 +58,8 @@ use permission::{holds_secret, warn_if_readable};
 use report::Report;
 use section::Section;
 
+pub use glob::Glob;
+pub use issuer::{Algorithm, Introspection, Issuer, Provider, Tokens};
 pub(crate) use keys::is_key_name;
 pub use keys_file::read_keys_file;
 pub use meaning::{
@@ -65,6 +71,8 @@ pub use problem::{Problem, Problems};
 pub use report::{Effective, Origin};
 pub use routes::check_server_name;
 pub use run::{RUN_KEY, RunOptions};
+pub use scope_rules::ScopeRules;
+pub use tools::Tools;
 
 /// Names other programs give the table of servers.
 const ALIASES: &[(&str, &str)] =

@@ -26,7 +26,8 @@ pub(super) fn mask_line(before: &str, line: &str) -> String {
         return if in_environment(before) || line.contains("gangway_") { HIDDEN.to_owned() } else { line.to_owned() };
     };
     let name = key.trim().rsplit('.').next().unwrap_or("").trim_matches(['"', '\'', ' ']);
-    let inline = ["env =", "env=", "token", "Token", "TOKEN", "gangway_"].iter().any(|word| line.contains(word));
+    let inline =
+        ["env =", "env=", "token", "Token", "TOKEN", "secret", "gangway_"].iter().any(|word| line.contains(word));
     let dotted = key.split('.').any(|part| part.trim() == "env");
     if is_secret_name(name) || name == "env" || inline || dotted || in_environment(before) {
         format!("{key}= {HIDDEN}")
@@ -93,6 +94,7 @@ mod tests {
             ("[auth.keys.a]\n", "hash = \"gangway_s3\"", true),
             ("", "servers.a.env.API_KEY = 's3'", true),
             ("", "admin = { address = \"off\", token = \"s3\" }", true),
+            ("[auth.issuers.a]\n", "introspection = { client_secret = \"s3\" }", true),
         ] {
             assert_eq!(!mask_line(before, line).contains("s3"), masked, "{before}{line}");
         }

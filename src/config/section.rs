@@ -47,6 +47,18 @@ impl<'a> Section<'a> {
         self.place.clone()
     }
 
+    /// Whether this key holds just this text.
+    pub(super) fn is_text(&self, key: &str, expected: &str) -> bool {
+        let entry = self.table.and_then(|table| table.get(key));
+        entry.is_some_and(|entry| matches!(&entry.node.value, Value::Text(text) if text.meaning == expected))
+    }
+
+    /// Whether this key holds a list without items.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        let entry = self.table.and_then(|table| table.get(key));
+        entry.is_some_and(|entry| matches!(&entry.node.value, Value::Array(items) if items.is_empty()))
+    }
+
     /// Whether the table has this key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
@@ -174,10 +186,25 @@ impl<'a> Section<'a> {
 
     /// Reads a list of strings, each parsed by `parse`; what is refused is reported at its item and left out.
     pub(super) fn list<T>(&mut self, key: &'static str, parse: impl Fn(&str) -> Result<T, Refused>) -> Vec<T> {
+        self.list_or(key, &[], parse)
+    }
+
+    /// Reads a list of strings that has a default.
+    pub(super) fn list_or<T>(
+        &mut self,
+        key: &'static str,
+        default: &[&str],
+        parse: impl Fn(&str) -> Result<T, Refused>,
+    ) -> Vec<T> {
         let node = self.take(key);
-        self.record(key, node, node.map_or_else(|| "[]".to_owned(), |node| report::shown(&node.value)));
+        let shown = || format!("[{}]", default.iter().map(|word| report::quoted(word)).collect::<Vec<_>>().join(", "));
+        self.record(key, node, node.map_or_else(shown, |node| report::shown(&node.value)));
         match node.map(|node| (&node.value, node)) {
-            None | Some((Value::Unfilled, _)) => Vec::new(),
+            None | Some((Value::Unfilled, _)) => {
+                let sound =
+                    |word: &&str| parse(word).unwrap_or_else(|refused| unreachable!("{key} {}", refused.problem));
+                default.iter().map(sound).collect()
+            }
             Some((Value::Array(items), _)) => self.items(key, items, parse),
             Some((other, node)) => {
                 self.refuse(key, Some(&node.place), mismatch(other, "write an array of strings: [\"…\", \"…\"]"));

@@ -1,5 +1,7 @@
 //! `[servers.NAME]` and `[server_defaults]`.
 
+use std::sync::Arc;
+
 use super::auth;
 use super::child;
 use super::convert::{Refused, mismatch, pick, text};
@@ -7,7 +9,9 @@ use super::document::{Place, Value};
 use super::env_from;
 use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
 use super::sandbox;
+use super::scope_rules;
 use super::section::Section;
+use super::tools;
 use super::url::is_path;
 
 /// What one server's table says.
@@ -16,6 +20,10 @@ pub(super) struct Said {
     pub(super) server: Server,
     /// Its own `auth.methods`, if it has any.
     pub(super) methods: Option<Vec<Method>>,
+    /// The issuers it names, if it names any.
+    pub(super) issuers: Option<Vec<(Place, Arc<str>)>>,
+    /// What it says of scopes.
+    pub(super) scope_rules: scope_rules::Said,
     /// Where things are reported that concern it.
     pub(super) places: Places,
 }
@@ -41,8 +49,8 @@ pub(super) fn read(name: &str, mut section: Section<'_>, single: bool) -> Said {
         let remedy = format!("write a path of plain parts, such as \"/{name}/mcp\"");
         Err(Refused::new("is no path", remedy))
     });
-    let (server, methods) = read_shared(&mut section, single);
-    Said { server: Server { command, args, path, ..server }, methods, places }
+    let (server, auth::ServerSaid { methods, issuers, scope_rules }) = read_shared(&mut section, single);
+    Said { server: Server { command, args, path, ..server }, methods, issuers, scope_rules, places }
 }
 
 /// Reads `[server_defaults]` on its own, so that what is wrong in it is reported once and even without servers.
@@ -57,7 +65,7 @@ pub(super) fn check_defaults(mut section: Section<'_>) {
 }
 
 /// Reads what a server and `[server_defaults]` have in common; command, arguments and path stay empty.
-fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<Method>>) {
+fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, auth::ServerSaid) {
     let required = required(section);
     let server = Server {
         command: String::new(),
@@ -78,7 +86,8 @@ fn read_shared(section: &mut Section<'_>, single: bool) -> (Server, Option<Vec<M
         line_bytes: section.size("line_bytes", "32MiB", 1 << 10),
         queue: queue(section.table("queue")),
         breaker: breaker(section.table("breaker")),
-        auth: ServerAuth { methods: Vec::new() },
+        tools: tools::read(section.table("tools")),
+        auth: ServerAuth::default(),
         sandbox: sandbox::read(section.table("sandbox")),
     };
     env_from::check(section, &server);

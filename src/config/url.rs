@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::address::{is_host_name, is_loopback_host};
 use super::convert::Refused;
+use super::issuer::Provider;
 use super::meaning::PublicUrl;
 
 /// A host as it stands in a URL.
@@ -36,6 +37,8 @@ impl PublicUrl {
         }
         let (host, port) =
             split_authority(authority).ok_or_else(|| Refused::new("has no valid host and port", form))?;
+        // A client that leaves it out means the same, and identifiers are compared byte for byte.
+        let port = port.filter(|port| *port != if scheme == "https" { 443 } else { 80 });
         let path = path.trim_end_matches('/');
         if !path.is_empty() && !is_path(path) {
             return Err(Refused::new("has a path with an empty, dotted or encoded part", form));
@@ -75,6 +78,36 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
         None => return None,
     };
     Some((host, port))
+}
+
+/// Parses the URL of something the gateway asks for itself: https, or http on this machine.
+pub(super) fn endpoint_url(text: &str) -> Result<String, Refused> {
+    let form = "write its whole URL, such as \"https://login.example.com/keys\"";
+    let (scheme, rest) = split_scheme(text).ok_or_else(|| Refused::new("is no http or https URL", form))?;
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    let (host, _) = split_authority(authority).ok_or_else(|| Refused::new("has no valid host and port", form))?;
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '#' | '\\' | '"' | '<' | '>');
+    if !rest.chars().all(plain) || authority.contains('@') {
+        return Err(Refused::new("has a fragment, a user, or characters that no URL has", form));
+    }
+    if scheme == "http" && !is_loopback_host(&host) {
+        return Err(Refused::new("is plain HTTP", "write its https URL: whoever sits between could put in other keys"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Parses the identifier of an issuer (RFC 8414, 2), which is compared byte for byte from then on.
+pub(super) fn issuer_url(text: &str, provider: Provider) -> Result<String, Refused> {
+    let url = endpoint_url(text)?;
+    if url.contains('?') {
+        return Err(Refused::new("has a query", "write what stands in `iss` of its tokens, byte for byte"));
+    }
+    let many = ["/common/", "/organizations/", "/consumers/", "/{tenantid}/"];
+    if provider == Provider::Entra && many.iter().any(|part| format!("{url}/").contains(part)) {
+        let remedy = "write your tenant's: \"https://login.microsoftonline.com/TENANT-ID/v2.0\"";
+        return Err(Refused::new("stands for many tenants, whose tokens each name their own", remedy));
+    }
+    Ok(url)
 }
 
 /// Whether a path is made of plain parts: each starts with a letter, a digit, `_`, `~` or `-`, and goes on with those
@@ -135,7 +168,8 @@ mod tests {
             ("https://mcp.example.com", "https://mcp.example.com"),
             ("https://mcp.example.com/", "https://mcp.example.com"),
             ("HTTPS://MCP.example.com:8443/tools/", "https://mcp.example.com:8443/tools"),
-            ("http://127.0.0.1:80/a/b", "http://127.0.0.1:80/a/b"),
+            ("http://127.0.0.1:80/a/b", "http://127.0.0.1/a/b"),
+            ("https://mcp.example.com:80", "https://mcp.example.com:80"),
             ("http://[::1]:8080", "http://[::1]:8080"),
         ] {
             assert_eq!(PublicUrl::parse(text).expect(text).to_string(), expected);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::Timeouts;
+use crate::config::{Timeouts, Tools};
 use crate::exchange::account::Account;
 use crate::exchange::post::Post;
 use crate::mcp::ids::{Id, MAX_ID};
@@ -20,6 +20,8 @@ pub struct Call {
     pub task: Option<Box<str>>,
     /// What it subscribes to, if it is the first such request on a shared child.
     pub subscription: Option<Box<str>>,
+    /// The tools its answer may name, if it asks for a list of them and some are hidden.
+    pub tools: Option<Arc<Tools>>,
     /// What is counted and logged when it ends.
     pub account: Account,
     /// Its clocks.
@@ -38,7 +40,7 @@ impl Call {
             .filter(|task| task.len() <= MAX_ID)
             .map(|task| task.into_owned().into_boxed_str());
         let clock = Clock::new(account.started());
-        Call { id, post, task, subscription: None, account, clock, _in_flight: in_flight }
+        Call { id, post, task, subscription: None, tools: None, account, clock, _in_flight: in_flight }
     }
 
     /// The child showed progress, so many times since the last.

@@ -14,7 +14,7 @@ pub struct Capacity {
     total: AtomicUsize,
     each: AtomicUsize,
     waiting: AtomicUsize,
-    by_principal: DashMap<Principal, usize>,
+    by_account: DashMap<Principal, usize>,
     budget: Arc<Budget>,
 }
 
@@ -32,7 +32,7 @@ impl Capacity {
     #[must_use]
     pub fn new(total: Option<usize>, each: Option<usize>, budget: Arc<Budget>) -> Arc<Capacity> {
         let (total, each) = (AtomicUsize::new(bound(total)), AtomicUsize::new(bound(each)));
-        Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), by_principal: DashMap::new(), budget })
+        Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), by_account: DashMap::new(), budget })
     }
 
     /// Changes the bounds; whoever has a place keeps it.
@@ -48,18 +48,19 @@ impl Capacity {
     /// The bound that was reached.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Permit, Reached> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut permit = Permit { capacity: Arc::clone(self), principal: None, held: 0 };
+        let mut permit = Permit { capacity: Arc::clone(self), account: None, held: 0 };
         if waiting >= self.total.load(Ordering::Relaxed) {
             return Err(Reached::Total);
         }
         let each = self.each.load(Ordering::Relaxed);
         if each < usize::MAX && !principal.is_anonymous() {
-            let mut count = self.by_principal.entry(principal.clone()).or_insert(0);
+            let account = principal.account();
+            let mut count = self.by_account.entry(account.clone()).or_insert(0);
             if *count >= each {
                 return Err(Reached::Principal);
             }
             *count += 1;
-            permit.principal = Some(principal.clone());
+            permit.account = Some(account);
         }
         Ok(permit)
     }
@@ -73,7 +74,7 @@ fn bound(most: Option<usize>) -> usize {
 /// does not read what it asked for is bounded in what it may ask.
 pub struct Permit {
     capacity: Arc<Capacity>,
-    principal: Option<Principal>,
+    account: Option<Principal>,
     held: usize,
 }
 
@@ -92,9 +93,9 @@ impl Drop for Permit {
         if self.held > 0 {
             self.capacity.budget.give_back(self.held);
         }
-        if let Some(principal) = &self.principal {
-            self.capacity.by_principal.alter(principal, |_, count| count - 1);
-            self.capacity.by_principal.remove_if(principal, |_, count| *count == 0);
+        if let Some(account) = &self.account {
+            self.capacity.by_account.alter(account, |_, count| count - 1);
+            self.capacity.by_account.remove_if(account, |_, count| *count == 0);
         }
     }
 }
@@ -119,7 +120,7 @@ mod tests {
         assert!(budget.reserve(1).is_none(), "an answer that waits leaves no room");
         drop((held, other));
         assert_eq!(budget.used(), 0);
-        assert!(capacity.by_principal.is_empty());
+        assert!(capacity.by_account.is_empty());
         assert!(capacity.enter(&key).is_ok());
     }
 }

@@ -18,6 +18,7 @@ use crate::mcp::message::{Kind, Message};
 use crate::mcp::payload::Spliced;
 use crate::mcp::revision::Revision;
 use crate::mcp::stream_log::EventKind;
+use crate::mcp::tool_list::without_tools;
 use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, Refusal, SessionEnd, Start};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
@@ -37,7 +38,13 @@ impl Participant for Session {
             self.answer_handshake(taken, answer);
             return;
         }
-        self.conclude(taken, |id| reply_of(id, answer));
+        let tools = taken.tools.clone();
+        self.conclude(taken, |id| match (answer, tools) {
+            (Answer::Message(message), Some(tools)) => {
+                Reply { payload: without_tools(message, id, |name| !tools.admits(name)), ..reply_of(id, answer) }
+            }
+            _ => reply_of(id, answer),
+        });
     }
 
     fn request(&self, message: &Message) {

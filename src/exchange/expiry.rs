@@ -1,7 +1,8 @@
 //! What ends when a session's clocks run out: its calls, what its child asks, itself.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -32,6 +33,7 @@ impl Session {
         self.next_look.begin();
         self.expire_asks(now);
         self.expire_calls(now);
+        self.expire_readers();
         let limits = &self.terms.limits;
         let mut state = self.state();
         state.streams.expire(now);
@@ -56,6 +58,27 @@ impl Session {
             self.next_look.end(ends.iter().filter_map(|(end, _)| *end).min());
         }
         over
+    }
+
+    /// Takes note of the end of what its caller has shown, in seconds since the Unix epoch; `None` is no end. The latest
+    /// counts: a client that refreshes its token keeps the streams it opened with the one before.
+    pub fn prove(&self, until: Option<u64>) {
+        let until = until.unwrap_or(u64::MAX);
+        if self.until.load(Ordering::Relaxed) < until {
+            self.until.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends the readers of every stream away once nothing its caller has shown is valid any more.
+    fn expire_readers(&self) {
+        let until = self.until.load(Ordering::Relaxed);
+        if until == 0 || until == u64::MAX {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |since| since.as_secs());
+        if now >= until {
+            self.streams().iter().for_each(|stream| stream.expire_reader());
+        }
     }
 
     /// Ends the calls whose clocks ran out.

@@ -55,6 +55,8 @@ pub enum Cause {
     BadRevision,
     /// The progress token is none.
     BadToken,
+    /// It calls a tool that is not there for clients.
+    UnknownTool,
     /// Its entry in the audit log, which is required, cannot be written.
     NotAudited {
         /// Whether the child may have seen the call.
@@ -113,6 +115,8 @@ impl Cause {
                 "The server answered with a protocol revision the gateway does not speak.",
                 None,
             ),
+            // A server answers a call of a tool it does not have; so no status tells the two apart.
+            Cause::UnknownTool => words(200, "unknown_tool", "no", "Unknown tool", None),
             Cause::NotAudited { sent } => {
                 words(503, Refusal::Audit.as_str(), executed(sent), NOT_AUDITED, Some(LATER).filter(|_| !sent))
             }
@@ -127,6 +131,7 @@ impl Cause {
             | Cause::Memory
             | Cause::Draining { sent: false }
             | Cause::BadToken
+            | Cause::UnknownTool
             | Cause::NotAudited { .. } => Outcome::Refused,
             Cause::ChildGone { .. } => Outcome::ChildGone,
             Cause::Timeout { .. } => Outcome::Timeout,
@@ -153,7 +158,8 @@ impl Cause {
     #[must_use]
     pub fn reply(self, id: &Id) -> Reply {
         let Words { status, reason, executed, message, retry_after } = self.words();
-        let code = if self == Cause::BadToken { INVALID_PARAMS } else { i32::from(status) };
+        let is_params = matches!(self, Cause::BadToken | Cause::UnknownTool);
+        let code = if is_params { INVALID_PARAMS } else { i32::from(status) };
         let error = GatewayError { code, message, reason: Some(reason), executed: Some(executed), retry_after };
         Reply {
             payload: Payload::whole(error.to_json(Some(id.raw()))),
@@ -189,6 +195,7 @@ mod tests {
             Cause::SessionEnded { sent: true },
             Cause::BadRevision,
             Cause::BadToken,
+            Cause::UnknownTool,
             Cause::NotAudited { sent: false },
             Cause::NotAudited { sent: true },
         ];
@@ -196,7 +203,7 @@ mod tests {
             let value: serde_json::Value = serde_json::from_slice(&cause.reply(&id).payload.to_bytes()).expect("json");
             assert_eq!(value["id"], "a\"b");
             let code = value["error"]["code"].as_i64().expect("a code");
-            assert_eq!((-32768..=-32000).contains(&code), cause == Cause::BadToken);
+            assert_eq!((-32768..=-32000).contains(&code), matches!(cause, Cause::BadToken | Cause::UnknownTool));
             assert_eq!(value["error"]["data"]["gateway"], true);
             assert!(value["error"]["data"]["executed"] == "no" || value["error"]["data"]["executed"] == "maybe");
         }

@@ -28,6 +28,7 @@ mod shared_calls;
 pub mod shared_child;
 mod shared_wishes;
 mod sharing;
+mod strangers;
 pub mod stream;
 mod streams;
 mod turns;

@@ -11,6 +11,7 @@ use crate::caller::Principal;
 use crate::config;
 use crate::exchange::ledger::Ledger;
 use crate::exchange::session::Session;
+use crate::exchange::strangers::Strangers;
 use crate::telemetry::label::{SessionEnd, StreamCut};
 
 /// Why no further session may be opened.
@@ -37,21 +38,22 @@ pub struct Registry {
     count: Arc<AtomicUsize>,
     /// Sessions that ended, since the start.
     ended: AtomicU64,
-    by_principal: Arc<DashMap<Principal, usize>>,
+    by_account: Arc<DashMap<Principal, usize>>,
+    strangers: Strangers,
 }
 
 /// The right to one session, counted until it is dropped.
 pub struct Seat {
     count: Arc<AtomicUsize>,
-    by_principal: Option<(Arc<DashMap<Principal, usize>>, Principal)>,
+    by_account: Option<(Arc<DashMap<Principal, usize>>, Principal)>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::AcqRel);
-        if let Some((counts, principal)) = &self.by_principal {
-            counts.alter(principal, |_, count| count - 1);
-            counts.remove_if(principal, |_, count| *count == 0);
+        if let Some((counts, account)) = &self.by_account {
+            counts.alter(account, |_, count| count - 1);
+            counts.remove_if(account, |_, count| *count == 0);
         }
     }
 }
@@ -67,7 +69,8 @@ impl Registry {
             sessions: DashMap::new(),
             count: Arc::default(),
             ended: AtomicU64::new(0),
-            by_principal: Arc::default(),
+            by_account: Arc::default(),
+            strangers: Strangers::default(),
         })
     }
 
@@ -102,7 +105,7 @@ impl Registry {
     pub fn seat(&self, principal: &Principal, cap: Option<usize>) -> Result<Seat, NoSeat> {
         let cap = cap.filter(|_| !principal.is_anonymous());
         self.try_seat(principal, cap).or_else(|full| {
-            let own = |session: &Session| session.principal() == principal;
+            let own = |session: &Session| session.principal().shares_account(principal);
             let evicted = self.evict(own) || (full == NoSeat::Total && self.evict(|_| true));
             if evicted { self.try_seat(principal, cap) } else { Err(full) }
         })
@@ -114,17 +117,18 @@ impl Registry {
             self.count.fetch_sub(1, Ordering::AcqRel);
             return Err(NoSeat::Total);
         }
-        let mut seat = Seat { count: Arc::clone(&self.count), by_principal: None };
+        let mut seat = Seat { count: Arc::clone(&self.count), by_account: None };
         if principal.is_anonymous() {
             return Ok(seat);
         }
-        let mut count = self.by_principal.entry(principal.clone()).or_insert(0);
+        let account = principal.account();
+        let mut count = self.by_account.entry(account.clone()).or_insert(0);
         if cap.is_some_and(|cap| *count >= cap) {
             return Err(NoSeat::Principal);
         }
         *count += 1;
         drop(count);
-        seat.by_principal = Some((Arc::clone(&self.by_principal), principal.clone()));
+        seat.by_account = Some((Arc::clone(&self.by_account), account));
         Ok(seat)
     }
 
@@ -132,7 +136,7 @@ impl Registry {
     /// one of the caller's own. Tells whether there was one.
     pub fn make_room(&self, server: &str, principal: &Principal) -> bool {
         let here = |session: &Session| session.server() == server;
-        self.evict(|session| here(session) && session.principal() == principal) || self.evict(here)
+        self.evict(|session| here(session) && session.principal().shares_account(principal)) || self.evict(here)
     }
 
     /// Ends the admissible session that is idle longest.
@@ -163,9 +167,19 @@ impl Registry {
     /// The open session with this id that belongs to this server and caller; anything else is
     /// the same nothing.
     #[must_use]
-    pub fn find(&self, id: &str, server: &str, principal: &Principal) -> Option<Arc<Session>> {
-        let session = Arc::clone(&self.sessions.get(id)?.session);
-        (session.server() == server && session.principal() == principal && session.is_open()).then_some(session)
+    pub fn find(&self, id: &str, server: &Arc<str>, principal: &Principal) -> Option<Arc<Session>> {
+        let session = self.sessions.get(id).map(|entry| Arc::clone(&entry.session));
+        let owner = session.as_ref().map(|session| session.principal());
+        if owner != Some(principal) {
+            self.note_stranger(id, server, principal, owner);
+            return None;
+        }
+        session.filter(|session| session.server() == &**server && session.is_open())
+    }
+
+    /// Takes note of a caller who named the session `id`, which is `owner`'s, if anybody's; the log is told later.
+    pub fn note_stranger(&self, id: &str, server: &Arc<str>, caller: &Principal, owner: Option<&Principal>) {
+        self.strangers.note(id, server, caller, owner);
     }
 
     /// Ends a session and forgets it.
@@ -178,10 +192,19 @@ impl Registry {
     /// Ends the sessions of callers who may have none any more, and says so of the streams they read.
     pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
         // Few callers, mostly; and only if one of them is over a walk over all sessions.
-        if !self.by_principal.iter().any(|entry| is_over(entry.key())) {
+        if !self.by_account.iter().any(|entry| is_over(entry.key())) {
             return;
         }
-        for session in self.all().into_iter().filter(|session| is_over(session.principal())) {
+        self.end_revoked(self.all().into_iter().filter(|session| is_over(session.principal())));
+    }
+
+    /// As [`Registry::revoke`], at the server with this name only.
+    pub fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.end_revoked(self.of_server(server).into_iter().filter(|session| is_over(session.principal())));
+    }
+
+    fn end_revoked(&self, sessions: impl Iterator<Item = Arc<Session>>) {
+        for session in sessions {
             for stream in session.streams().into_iter().filter(|stream| stream.is_read()) {
                 stream.report_cut(StreamCut::TokenExpired);
             }
@@ -215,6 +238,7 @@ impl Registry {
 
     /// Looks at the clocks of every session that is due and ends those that are over.
     pub fn sweep(&self, now: Instant) {
+        self.strangers.tell();
         let sessions = self.sessions.iter();
         let due: Vec<_> = sessions.filter(|it| it.session.is_due(now)).map(|it| Arc::clone(&it.session)).collect();
         for session in due {

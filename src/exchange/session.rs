@@ -3,7 +3,7 @@
 //! Lock order: a POST's, then the session's, then a stream's. Nothing here calls into the
 //! conversation or a POST while holding `state`.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -106,6 +106,8 @@ pub struct Session {
     pub(super) next_look: NextLook,
     /// Bodies that are being read past the budget.
     pub(super) answer_leaves: AtomicUsize,
+    /// The latest end of what its caller has shown, in seconds since the Unix epoch; 0 before it showed anything.
+    pub(super) until: AtomicU64,
     pub(super) state: Mutex<State>,
 }
 
@@ -157,6 +159,7 @@ impl Session {
             opened: now,
             next_look: NextLook::new(now),
             answer_leaves: AtomicUsize::new(0),
+            until: AtomicU64::new(0),
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 revision: None,
@@ -243,19 +246,28 @@ impl Session {
         }
         match message.string(message.fields().protocol_version) {
             Some(asked) if Revision::named(asked.as_bytes()).is_none() => {
-                self.call(&message.asking_for(Revision::granted(asked.as_bytes())), post, account);
+                self.call(&message.asking_for(Revision::granted(asked.as_bytes())), post, account, None);
             }
-            _ => self.call(message, post, account),
+            _ => self.call(message, post, account, None),
         }
     }
 
-    /// Sends a request to the child. Its answer, or an error in its place, goes to `post`.
-    pub fn call(self: &Arc<Self>, message: &Message, post: &Arc<Post>, account: Account) {
+    /// Sends a request to the child. Its answer, or an error in its place, goes to `post`; if it is a list of tools,
+    /// with those that `tools` admits.
+    pub fn call(
+        self: &Arc<Self>,
+        message: &Message,
+        post: &Arc<Post>,
+        account: Account,
+        tools: Option<Arc<config::Tools>>,
+    ) {
+        let Some(id) = message.id() else { return };
+        let mut call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
+        call.tools = tools;
         if let Some(place) = self.link.place() {
-            return self.call_shared(place, message, post, account);
+            return self.call_shared(place, call, message);
         }
-        let (Some(id), Some(conversation)) = (message.id(), self.link.conversation()) else { return };
-        let call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
+        let Some(conversation) = self.link.conversation() else { return };
         self.send(conversation.reserve(), call, |number, who| conversation.request(number, who, message));
     }
 

@@ -59,9 +59,7 @@ impl Session {
     }
 
     /// As [`Session::call`], to a child that others use too.
-    pub(super) fn call_shared(self: &Arc<Self>, place: &Place, message: &Message, post: &Arc<Post>, account: Account) {
-        let Some(id) = message.id() else { return };
-        let mut call = Call::new(message, id, Arc::clone(post), account, self.terms.metrics.call_started());
+    pub(super) fn call_shared(self: &Arc<Self>, place: &Place, mut call: Call, message: &Message) {
         match self.matter(place, message) {
             Matter::Child => {
                 let greeting = mentions_task(message).then(|| place.child().greeting()).flatten();

@@ -39,6 +39,8 @@ struct State {
     reader: Option<Slot>,
     /// Numbers the readers, so that one that was replaced finds out.
     epoch: u64,
+    /// The number of the last reader that was sent away because its token expired; there is no reader 0.
+    expired: u64,
     full: bool,
     late: LateProgress,
     settled: Holding,
@@ -73,6 +75,8 @@ pub enum Look {
     End,
     /// Somebody else reads the stream now.
     TakenOver,
+    /// The token it was opened with has expired.
+    Expired,
     /// Events are missing; the client must find out by resuming.
     Gap,
 }
@@ -116,6 +120,7 @@ impl Stream {
                 log: StreamLog::new(nonce, framing),
                 reader: None,
                 epoch: 0,
+                expired: 0,
                 full: false,
                 late: LateProgress::default(),
                 settled: Holding::default(),
@@ -334,6 +339,21 @@ impl Stream {
         cut.is_some()
     }
 
+    /// Sends its reader away, which has to come back with a token that has not expired. Everything stays for it.
+    pub fn expire_reader(&self) {
+        let mut sent = None;
+        self.change(|state| {
+            sent = state.reader.take();
+            if sent.is_some() {
+                state.expired = state.epoch;
+                state.epoch += 1;
+            }
+        });
+        if let Some(waker) = sent.and_then(|slot| slot.waker) {
+            waker.wake();
+        }
+    }
+
     /// Whether the stream ended longer ago than it is kept.
     #[must_use]
     pub fn is_expired(&self, now: Instant) -> bool {
@@ -408,7 +428,7 @@ impl Reader {
         }
         let mut state = self.stream.state();
         if state.epoch != self.epoch {
-            return Poll::Ready(Look::TakenOver);
+            return Poll::Ready(if state.expired == self.epoch { Look::Expired } else { Look::TakenOver });
         }
         let before = self.cursor;
         let look = loop {

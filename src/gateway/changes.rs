@@ -43,6 +43,7 @@ pub(super) fn tables(old: &Config, new: &Config) -> Vec<&'static str> {
         ("streams", old.streams != new.streams),
         ("replay", old.replay != new.replay),
         ("drain", old.drain != new.drain),
+        ("auth.issuers", old.auth.issuers != new.auth.issuers),
         ("telemetry", old.telemetry != new.telemetry),
     ]
     .into_iter()

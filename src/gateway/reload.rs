@@ -180,19 +180,20 @@ impl Reloader {
     /// Puts the next state in the place of the one in effect. Who leaves is told last: by then no new request finds it.
     fn put(&mut self, plan: &Plan, next: &Config) {
         let Held { revocation, admin_door, budget, log, terms: net, .. } = &self.held;
-        let Revocation { keys, servers, door } = &**revocation;
+        let Revocation { keys, issuers, servers, door } = &**revocation;
         log.loudness().set(&next.telemetry);
         budget.set_limit(next.limits.memory);
         let replaced = keys.replace(&next.auth);
+        issuers.replace(&next.auth);
         servers.adopt(plan, &settings(next));
         door.set_rules(&rules(next, &servers.all(), &servers.roster().leaving()));
         admin_door.set_rules(&next.admin, &next.listen, &next.limits);
         net.send_replace(terms(next));
         revocation.end(&replaced);
+        plan.renewed.iter().for_each(|(_, server)| revocation.end_untaken(server, &next.auth));
         servers.part_with(plan);
         plan.removed.iter().for_each(|server| door.leave(server.name()));
-        let other_auth = plan.changed.iter().filter(|(old, new)| old.config().auth != new.config().auth);
-        other_auth.for_each(|(old, _)| door.leave(old.name()));
+        plan.locked_out().for_each(|server| door.leave(server.name()));
         self.keys_file = KeysFile::new(&next.auth, revocation);
     }
 
@@ -213,13 +214,16 @@ impl Reloader {
 
     fn tell(&self, plan: &Plan, next: &Config) {
         let names = |servers: &[Arc<Server>]| join(&servers.iter().map(|server| &**server.name()).collect::<Vec<_>>());
-        let changed: Vec<&str> = plan.changed.iter().map(|(_, new)| &**new.name()).collect();
+        let pairs = |pairs: &[(Arc<Server>, Arc<Server>)]| {
+            join(&pairs.iter().map(|(_, new)| &**new.name()).collect::<Vec<_>>())
+        };
         let keys = KeyChanges::between(&self.config.auth.keys, &next.auth.keys);
         info!(
             event = "reload",
             config = self.file(),
             added = names(&plan.added),
-            changed = join(&changed),
+            changed = pairs(&plan.changed),
+            renewed = pairs(&plan.renewed),
             removed = names(&plan.removed),
             tables = join(&tables(&self.config, next)),
             keys_added = join(&keys.added),

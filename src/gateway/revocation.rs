@@ -1,4 +1,4 @@
-//! Ends what is open for keys that are valid no more: a request is checked when it comes, but a
+//! Ends what is open for keys and issuers that count no more: a request is checked when it comes, but a
 //! stream may be open for days.
 
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::auth::Keys;
+use crate::auth::{Issuers, Keys};
 use crate::caller::Principal;
+use crate::config::Auth;
 use crate::http::Door;
-use crate::server::Servers;
+use crate::server::{Server, Servers};
 
 /// Pause between two looks at what expires; a key that is taken back is acted upon at once.
 const LOOK: Duration = Duration::from_secs(1);
@@ -17,6 +18,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Who knows the keys, and who holds what is open.
 pub(super) struct Revocation {
     pub(super) keys: Arc<Keys>,
+    pub(super) issuers: Arc<Issuers>,
     pub(super) servers: Arc<Servers>,
     pub(super) door: Arc<Door>,
 }
@@ -32,13 +34,29 @@ impl Revocation {
         }
     }
 
-    /// Ends everything of callers whose key is gone or expired, and of `replaced` ones, whose name
+    /// Ends what callers have open at a server by tokens of issuers that it does not take, out of those of `auth`.
+    pub(super) fn end_untaken(&self, server: &Server, auth: &Auth) {
+        let taken = server.config().auth.issuers.iter().filter_map(|name| auth.issuers.get(name));
+        let taken: Vec<&str> = taken.map(|issuer| &*issuer.issuer).collect();
+        let is_over = |principal: &Principal| match principal {
+            Principal::Token(holder) => !taken.contains(&&*holder.issuer),
+            _ => false,
+        };
+        self.servers.revoke_at(server.name(), is_over);
+        self.door.revoke_at(server.name(), is_over);
+    }
+
+    /// Ends everything of callers whose issuer is gone, whose key is gone or expired, and of `replaced` ones, whose name
     /// has another key now: who of them holds which cannot be told.
     pub(super) fn end(&self, replaced: &[Principal]) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let is_over = |principal: &Principal| replaced.contains(principal) || !self.keys.stands(principal, now);
+        let stands = |principal: &Principal| match principal {
+            Principal::Token(_) => self.issuers.stands(principal),
+            _ => self.keys.stands(principal, now),
+        };
+        let is_over = |principal: &Principal| replaced.contains(principal) || !stands(principal);
         self.servers.revoke(is_over);
-        self.door.revoke(is_over);
+        self.door.revoke(is_over, now);
     }
 }
 
@@ -95,7 +113,7 @@ mod tests {
         stream.read_exact(&mut seen).await.expect("a head");
         assert_eq!(seen, b"HTTP/1.1 200");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-        let expired = Key { hash: key.hash(), expires: Some(now), servers: None, sessions: None };
+        let expired = Key { hash: key.hash(), expires: Some(now), servers: None, sessions: None, scopes: Vec::new() };
         assert!(keys.replace_filed(BTreeMap::from([(Arc::from("brief"), expired)])).is_empty(), "it is the same key");
         timeout(PATIENCE, stream.read_to_end(&mut seen)).await.expect("the stream ends").expect("it is read");
         stop.send_replace(Stop::DrainNow);

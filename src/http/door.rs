@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::auth::{Admitted as Caller, Keys, Rejection, admit, admit_certificate};
+use crate::auth::{self, Admitted as Caller, Issuers, Keys, Verdict, admit, admit_certificate};
 use crate::budget::Budget;
 use crate::caller::{Arrival, Principal};
 use crate::config;
@@ -19,13 +20,14 @@ use crate::http::body::Body;
 use crate::http::cors::{ENDPOINT_METHODS, answer_options, expose};
 use crate::http::guard::Admitted;
 use crate::http::legacy_sse::{Channels, LegacySse};
+use crate::http::metadata;
 use crate::http::page::Page;
 use crate::http::patience::Patience;
 use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::server::{Readiness, Server};
-use crate::telemetry::label::{AuthResult, Outcome, Route};
+use crate::telemetry::label::{AuthMethod, AuthResult, Outcome, Route};
 use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine};
 
 /// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
@@ -36,6 +38,8 @@ const CERTIFICATE: HeaderValue = HeaderValue::from_static("Certificate");
 pub struct DoorParts {
     /// Every key.
     pub keys: Arc<Keys>,
+    /// Every issuer of access tokens.
+    pub issuers: Arc<Issuers>,
     /// The memory budget.
     pub budget: Arc<Budget>,
     /// Whether the gateway is ready.
@@ -53,6 +57,7 @@ pub struct Door {
     /// Cloned out once by each request; written when the configuration is read again.
     rules: RwLock<Arc<Rules>>,
     keys: Arc<Keys>,
+    issuers: Arc<Issuers>,
     budget: Arc<Budget>,
     pub(super) patience: Arc<Patience>,
     pub(super) capacity: Arc<Capacity>,
@@ -92,10 +97,11 @@ impl Door {
     #[must_use]
     pub fn new(parts: DoorParts, rules: &RulesParts<'_>) -> Arc<Door> {
         let limits = rules.limits;
-        let DoorParts { keys, budget, readiness, metrics, log, node } = parts;
+        let DoorParts { keys, issuers, budget, readiness, metrics, log, node } = parts;
         Arc::new(Door {
             rules: RwLock::new(Rules::new(rules, Arc::clone(&budget))),
             keys,
+            issuers,
             capacity: Capacity::new(
                 limits.requests_in_flight,
                 limits.requests_in_flight_per_principal,
@@ -142,6 +148,9 @@ impl Door {
         let arrived = Instant::now();
         let rules = self.rules();
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
+        if let Some(document) = rules.metadata(request.uri().path()) {
+            return self.serve_metadata(&rules, document, &request, &arrival);
+        }
         let endpoint = rules.find(request.uri().path());
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about =
@@ -187,9 +196,15 @@ impl Door {
         response
     }
 
-    /// Ends the streams that callers who may have none any more opened before they had a session.
-    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
-        self.channels.revoke(is_over);
+    /// Ends the streams that callers who may have none any more opened before they had a session, and those whose callers
+    /// have shown nothing that is valid at `now_unix`, in seconds since the Unix epoch.
+    pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool, now_unix: u64) {
+        self.channels.revoke(is_over, now_unix);
+    }
+
+    /// The same at the server with this name only.
+    pub fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.channels.revoke_at(server, is_over);
     }
 
     /// Ends the streams that were opened at this server before there was a session.
@@ -213,7 +228,7 @@ impl Door {
         if let Some(page) = page(visit.rules, endpoint, &request) {
             return Ok(page);
         }
-        let caller = self.authenticate(&endpoint.server, &request, visit.arrival).map_err(|refused| (refused, None))?;
+        let caller = self.authenticate(endpoint, &request, visit.arrival).await.map_err(|refused| (refused, None))?;
         about.principal = Some(caller.principal.clone());
         let Visit { rules, arrival, arrived, .. } = *visit;
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
@@ -221,6 +236,7 @@ impl Door {
             door: self,
             rules,
             server: &endpoint.server,
+            access: &endpoint.access,
             caller: call,
             peer: arrival.peer,
             fate: &arrival.fate,
@@ -243,32 +259,59 @@ impl Door {
         }
     }
 
-    fn authenticate(&self, server: &Server, request: &Request<Incoming>, arrival: &Arrival) -> Result<Caller, Refused> {
+    async fn authenticate(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Result<Caller, Refused> {
+        let Endpoint { server, access, .. } = endpoint;
         let policy = &server.config().auth;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let headers = request.headers();
+        if shows_two(request) && !policy.methods.contains(&config::Method::None) {
+            return Err(access.malformed("A token belongs in the Authorization header alone"));
+        }
+        let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // What a request shows itself comes before what its connection showed, and does not fall back to it: the
         // sessions of the one are not those of the other. Where nothing else counts it is not looked at.
         let only_certificates = policy.methods == [config::Method::Mtls];
         let certificate = arrival.certificate.as_deref();
         if policy.methods.contains(&config::Method::Mtls)
-            && (only_certificates || (certificate.is_some() && !request.headers().contains_key(AUTHORIZATION)))
+            && (only_certificates || (certificate.is_some() && !headers.contains_key(AUTHORIZATION)))
         {
-            let verdict = admit_certificate(certificate, now);
+            let verdict = admit_certificate(certificate, now_unix);
             let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
-            self.metrics.auth_check("mtls", label);
+            self.metrics.auth_check(AuthMethod::Mtls, label);
             return verdict.map_err(|_| Refused::Unauthenticated(CERTIFICATE));
         }
-        let shown = request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
-        let verdict = admit(&self.keys, policy, shown, server.name(), now);
-        if policy.methods.contains(&config::Method::ApiKey) {
-            let label = verdict.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
-            self.metrics.auth_check("api_key", label);
+        let thumbprint = certificate.map(|certificate| &certificate.thumbprint);
+        let asked = auth::Asked { server: server.name(), policy, thumbprint, now_unix };
+        let shown = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+        let Verdict { method, outcome } = admit(&self.keys, &self.issuers, &asked, shown).await;
+        if let Some(method) = method {
+            let label = outcome.as_ref().map_or_else(|rejection| rejection.label(), |_| AuthResult::Ok);
+            self.metrics.auth_check(method, label);
         }
-        verdict.map_err(|rejection| match rejection {
-            rejection if rejection.is_malformed() => Refused::BadHeader("There must be one Authorization header"),
-            Rejection::Missing => Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
-            _ => Refused::Unauthenticated(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
-        })
+        outcome.map_err(|rejection| access.refuse(rejection))
+    }
+
+    /// Answers for the metadata of a server, which is for everybody and every page. Not under any name, though: a page
+    /// that points its own name here may not use the gateway's address as its own.
+    fn serve_metadata(
+        &self,
+        rules: &Rules,
+        document: &Bytes,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Response<Body> {
+        let about = About { server: None, principal: None, asked: OnceLock::new() };
+        let admitted = rules.guard.check_public(request, arrival.local_bind);
+        let response = admitted.and_then(|_| metadata::answer(request.method(), document)).unwrap_or_else(|refused| {
+            let value = refused_value(&refused, request);
+            self.refuse(&refused, &about, arrival, Details { value: value.as_deref(), id: None }).into_response(None)
+        });
+        self.metrics.http_response(Route::WellKnown, response.status().as_u16());
+        response
     }
 
     fn serve_health(&self, request: &Request<Incoming>, visit: &Visit<'_>) -> Result<Response<Body>, Refused> {
@@ -353,6 +396,14 @@ fn refused_value(refused: &Refused, request: &Request<Incoming>) -> Option<Strin
     request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
+/// Whether a request shows a token in its query beside what its header holds (RFC 6750 section 2: one of them only). By
+/// itself the one in the query is not looked at.
+fn shows_two(request: &Request<Incoming>) -> bool {
+    let is_token = |part: &str| part.split('=').next() == Some("access_token");
+    request.uri().query().is_some_and(|query| query.split('&').any(is_token))
+        && request.headers().contains_key(AUTHORIZATION)
+}
+
 /// A browser that opens an endpoint's address gets words instead of a protocol error.
 fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Option<Response<Body>> {
     if !rules.listen.page || request.method() != Method::GET || !accepted(request.headers()).html {
@@ -362,7 +413,9 @@ fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Opti
         Some(url) => url.to_string(),
         None => format!("{}://{}", rules.listen.scheme(), request.headers().get(http::header::HOST)?.to_str().ok()?),
     };
-    let needs_key = endpoint.server.config().auth.methods.contains(&config::Method::ApiKey);
+    let methods = &endpoint.server.config().auth.methods;
+    let logs_in = methods.contains(&config::Method::Oauth);
+    let needs_key = methods.contains(&config::Method::ApiKey) && !logs_in;
     let url = format!("{base}{}", endpoint.path);
-    Some(Page { name: endpoint.server.name(), url: &url, needs_key }.into_response())
+    Some(Page { name: endpoint.server.name(), url: &url, needs_key, logs_in }.into_response())
 }

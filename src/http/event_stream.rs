@@ -112,8 +112,15 @@ impl EventStream {
                 self.ready.push_back(std::mem::replace(&mut piece, rest));
             }
         }
-        if look == Look::TakenOver && !self.fate.is_stalled() {
-            self.reader.cut(StreamCut::Takeover);
+        match look {
+            Look::TakenOver if !self.fate.is_stalled() => self.reader.cut(StreamCut::Takeover),
+            Look::Expired if !self.fate.is_stalled() => {
+                self.reader.cut(StreamCut::TokenExpired);
+                if self.timing.resumable {
+                    self.ready.push_back(retry(self.reader.retry()));
+                }
+            }
+            _ => {}
         }
         self.over = look != Look::More;
     }

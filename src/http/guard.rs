@@ -59,6 +59,17 @@ impl Guard {
         self.check_origin(request.headers(), local_bind)
     }
 
+    /// Judges a head that asks for what is public: any page may, but no name that is not served here.
+    ///
+    /// # Errors
+    /// The first rule it breaks.
+    pub fn check_public<B>(&self, request: &Request<B>, local_bind: bool) -> Result<Admitted, Refused> {
+        if request.headers().len() > self.header_fields {
+            return Err(Refused::TooManyFields);
+        }
+        self.check_host(request, local_bind).map(|()| Admitted { origin: None })
+    }
+
     fn check_host<B>(&self, request: &Request<B>, local_bind: bool) -> Result<(), Refused> {
         let mut values = request.headers().get_all(HOST).iter();
         if let (Version::HTTP_2, None, Some(target)) =

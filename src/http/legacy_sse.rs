@@ -4,6 +4,7 @@
 //! and nothing is resumed. The secret in the posting address finds the stream; it proves nothing,
 //! so the caller is asked for its key on both addresses.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -35,6 +36,8 @@ use crate::telemetry::label::{SessionEnd, StreamCut};
 struct Channel {
     server: Arc<str>,
     principal: Principal,
+    /// As the session's own, while there is none: the latest end of what its caller has shown.
+    until: AtomicU64,
     stream: Arc<Stream>,
     slot: Mutex<Slot>,
 }
@@ -56,6 +59,14 @@ enum Slot {
 impl Channel {
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Session::prove`], also of the session there may be.
+    fn prove(&self, until: Option<u64>) {
+        self.until.fetch_max(until.unwrap_or(u64::MAX), Ordering::Relaxed);
+        if let Some(session) = self.session() {
+            session.prove(until);
+        }
     }
 
     fn session(&self) -> Option<Arc<Session>> {
@@ -107,9 +118,16 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// Ends the streams of callers who may have none any more; those with a session end with it.
-    pub(super) fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
-        self.end(|channel| is_over(&channel.principal), StreamCut::TokenExpired);
+    /// Ends the streams of callers who may have none any more, or have shown nothing that is valid at `now_unix`; those
+    /// with a session end with it.
+    pub(super) fn revoke(&self, is_over: impl Fn(&Principal) -> bool, now_unix: u64) {
+        let has_expired = |channel: &Channel| channel.until.load(Ordering::Relaxed) <= now_unix;
+        self.end(|channel| is_over(&channel.principal) || has_expired(channel), StreamCut::TokenExpired);
+    }
+
+    /// Ends the streams of callers who may have none any more at this server.
+    pub(super) fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.end(|channel| &*channel.server == server && is_over(&channel.principal), StreamCut::TokenExpired);
     }
 
     /// Ends the streams of a server that serves no more, or not as it did; those with a session end with it.
@@ -173,6 +191,7 @@ impl<'a> LegacySse<'a> {
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);
         }
+        self.streamable.access.authorize(&self.streamable.caller)?;
         let Streamable { door, rules, server, caller, fate, .. } = &self.streamable;
         let secret = Uuid::from_bytes(rand::random()).simple().to_string();
         let stream = server.plain_stream();
@@ -180,6 +199,7 @@ impl<'a> LegacySse<'a> {
         let channel = Channel {
             server: Arc::clone(server.name()),
             principal: caller.principal.clone(),
+            until: AtomicU64::new(caller.until.unwrap_or(u64::MAX)),
             stream,
             slot: Mutex::default(),
         };
@@ -199,11 +219,14 @@ impl<'a> LegacySse<'a> {
             return Err(bare(Refused::Method("POST, OPTIONS")));
         }
         check_json_body(request.headers()).map_err(bare)?;
+        self.streamable.access.authorize(&self.streamable.caller).map_err(bare)?;
         let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
         let leave = || channel.session()?.leave_to_answer();
         let (Parts { headers, .. }, body) = request.into_parts();
         let read = read(body, &self.streamable.rules.bounds, leave).await.map_err(bare)?;
-        match Message::parse(read.bytes.clone(), Author::Client) {
+        let parsed = Message::parse(read.bytes.clone(), Author::Client);
+        self.streamable.authorize(&parsed, &read.bytes)?;
+        match parsed {
             Ok(message) => {
                 let id = message.id().map(|id| id.raw().to_vec());
                 self.take(&channel, &message, headers).await.map_err(|refused| {
@@ -220,11 +243,17 @@ impl<'a> LegacySse<'a> {
     }
 
     fn channel(&self, request: &Request<Incoming>) -> Option<Arc<Channel>> {
+        let Streamable { door, server, caller, .. } = &self.streamable;
         let secret = request.uri().query()?.split('&').find_map(|part| part.strip_prefix("session="))?;
-        let channel = Arc::clone(self.streamable.door.channels.open.get(secret)?.value());
-        let own =
-            channel.server == *self.streamable.server.name() && channel.principal == self.streamable.caller.principal;
-        own.then_some(channel)
+        let channel = door.channels.open.get(secret).map(|entry| Arc::clone(entry.value()));
+        let owner = channel.as_ref().map(|channel| &channel.principal);
+        if owner != Some(&caller.principal) {
+            server.registry().note_stranger(secret, server.name(), &caller.principal, owner);
+            return None;
+        }
+        let channel = channel.filter(|channel| channel.server == *server.name())?;
+        channel.prove(caller.until);
+        Some(channel)
     }
 
     async fn take(&self, channel: &Channel, message: &Message, headers: HeaderMap) -> Result<(), Refused> {

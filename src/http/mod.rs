@@ -1,6 +1,7 @@
 //! The HTTP side: from a request head to a typed call, and every way to answer.
 
 pub mod accept;
+mod access;
 mod admin;
 mod batch;
 mod body;
@@ -10,6 +11,7 @@ pub mod event_stream;
 mod forwarded;
 pub mod guard;
 mod legacy_sse;
+mod metadata;
 mod origin;
 mod own_variables;
 pub mod page;

@@ -19,6 +19,8 @@ pub struct Page<'a> {
     pub url: &'a str,
     /// Whether a key is asked for.
     pub needs_key: bool,
+    /// Whether clients see to a login themselves.
+    pub logs_in: bool,
 }
 
 /// The one style sheet; its digest stands in [`POLICY`].
@@ -34,6 +36,8 @@ impl Page<'_> {
         let (name, url) = (escaped(self.name), escaped(self.url));
         let door = if self.needs_key {
             "Put your own API key where <code>YOUR_API_KEY</code> stands."
+        } else if self.logs_in {
+            "Your client will ask you to log in."
         } else {
             "No key is needed."
         };
@@ -102,7 +106,8 @@ mod tests {
     use super::{POLICY, Page, STYLE, escaped};
     use crate::paste;
 
-    const OPEN: Page<'_> = Page { name: "everything", url: "http://127.0.0.1:8080/mcp", needs_key: false };
+    const OPEN: Page<'_> =
+        Page { name: "everything", url: "http://127.0.0.1:8080/mcp", needs_key: false, logs_in: false };
 
     #[test]
     fn it_shows_what_to_paste_and_asks_for_the_readers_own_key() {
@@ -114,6 +119,8 @@ mod tests {
             }
             assert_eq!(html.contains("Bearer YOUR_API_KEY"), needs_key);
         }
+        let html = Page { logs_in: true, ..OPEN }.html();
+        assert!(html.contains("log in") && !html.contains("YOUR_API_KEY") && !html.contains("No key is needed"));
     }
 
     #[test]

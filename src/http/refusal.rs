@@ -66,6 +66,12 @@ pub enum Refused {
     EventId,
     /// Nothing, or nothing valid, was presented; the value of `WWW-Authenticate`.
     Unauthenticated(HeaderValue),
+    /// Several credentials at a server that takes access tokens: what is wrong, and the value of `WWW-Authenticate`.
+    Credentials(&'static str, HeaderValue),
+    /// The caller was granted too little; the value of `WWW-Authenticate`.
+    Scope(HeaderValue),
+    /// An access token that cannot be judged now.
+    IssuerUnavailable,
     /// The admin listener, off this machine, without `admin.token`.
     AdminToken,
     /// The caller has `sessions.max_per_principal` sessions.
@@ -98,6 +104,7 @@ impl Refused {
             Refused::HostMalformed
             | Refused::HostDisagrees
             | Refused::BadHeader(_)
+            | Refused::Credentials(..)
             | Refused::ProtocolVersion
             | Refused::Parse
             | Refused::Invalid(_)
@@ -105,7 +112,7 @@ impl Refused {
             | Refused::SessionMissing
             | Refused::EventId => StatusCode::BAD_REQUEST,
             Refused::Unauthenticated(_) | Refused::AdminToken => StatusCode::UNAUTHORIZED,
-            Refused::HostForbidden | Refused::OriginForbidden => StatusCode::FORBIDDEN,
+            Refused::HostForbidden | Refused::OriginForbidden | Refused::Scope(_) => StatusCode::FORBIDDEN,
             Refused::NotFound | Refused::SessionUnknown => StatusCode::NOT_FOUND,
             Refused::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refused::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -120,6 +127,7 @@ impl Refused {
             | Refused::StartFailed
             | Refused::Memory
             | Refused::Overload
+            | Refused::IssuerUnavailable
             | Refused::Draining
             | Refused::NotAudited => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -146,7 +154,10 @@ impl Refused {
             Refused::HostForbidden => "This host name is not served here",
             Refused::OriginForbidden => "This origin may not call this server",
             Refused::TooManyFields => "The request has too many header fields",
-            Refused::BadHeader(text) | Refused::Invalid(text) | Refused::InvalidParams(text) => text,
+            Refused::BadHeader(text)
+            | Refused::Credentials(text, _)
+            | Refused::Invalid(text)
+            | Refused::InvalidParams(text) => text,
             Refused::ProtocolVersion => "This MCP-Protocol-Version is not supported",
             Refused::NotFound => "Nothing is served at this path",
             Refused::Method(_) => "This method is not served at this path",
@@ -159,7 +170,9 @@ impl Refused {
             Refused::SessionMissing => "Everything but initialize needs an Mcp-Session-Id header",
             Refused::SessionUnknown => "There is no such session: start again with initialize",
             Refused::EventId => "This Last-Event-ID cannot be resumed from",
-            Refused::Unauthenticated(_) => "A valid API key is needed: Authorization: Bearer KEY",
+            Refused::Unauthenticated(_) => "Valid credentials are needed: Authorization: Bearer",
+            Refused::Scope(_) => "More scopes are needed for this: WWW-Authenticate names them",
+            Refused::IssuerUnavailable => "Access tokens cannot be checked at the moment",
             Refused::AdminToken => "The operator's token is needed: Authorization: Bearer TOKEN",
             Refused::PrincipalSessions => "This caller has too many sessions open",
             Refused::PrincipalRequests => "This caller has too many requests waiting",
@@ -183,6 +196,7 @@ impl Refused {
             Refused::OriginForbidden => Refusal::Origin,
             Refused::TooManyFields
             | Refused::BadHeader(_)
+            | Refused::Credentials(..)
             | Refused::ProtocolVersion
             | Refused::Method(_)
             | Refused::SessionMissing
@@ -190,7 +204,8 @@ impl Refused {
             Refused::NotAcceptable | Refused::MediaType | Refused::Encoded => Refusal::MediaType,
             Refused::BodyTimeout | Refused::Parse | Refused::Invalid(_) | Refused::InvalidParams(_) => Refusal::Parse,
             Refused::TooLarge => Refusal::TooLarge,
-            Refused::Unauthenticated(_) | Refused::AdminToken => Refusal::Unauthenticated,
+            Refused::Unauthenticated(_) | Refused::IssuerUnavailable | Refused::AdminToken => Refusal::Unauthenticated,
+            Refused::Scope(_) => Refusal::Scope,
             Refused::PrincipalSessions | Refused::Sessions => Refusal::Sessions,
             Refused::PoolFull => Refusal::PoolFull,
             Refused::Breaker(_) => Refusal::Breaker,
@@ -222,6 +237,8 @@ impl Refused {
             Refused::OriginForbidden => "listen.allowed_origins",
             Refused::TooManyFields => "limits.header_fields",
             Refused::AdminToken => "admin.token",
+            Refused::IssuerUnavailable => "auth.issuers",
+            Refused::Scope(_) => "auth.scopes",
             Refused::BodyTimeout => "limits.body_idle",
             Refused::TooLarge => "limits.body_bytes",
             Refused::PrincipalSessions => "sessions.max_per_principal",
@@ -246,6 +263,7 @@ impl Refused {
             | Refused::Sessions
             | Refused::PoolFull
             | Refused::StartFailed
+            | Refused::IssuerUnavailable
             | Refused::NotAudited => Some(LATER),
             Refused::PrincipalRequests | Refused::Memory | Refused::Overload | Refused::Draining => Some(SOON),
             _ => None,
@@ -278,7 +296,7 @@ impl Refused {
             Refused::Method(allow) => {
                 headers.insert(ALLOW, HeaderValue::from_static(allow));
             }
-            Refused::Unauthenticated(challenge) => {
+            Refused::Unauthenticated(challenge) | Refused::Credentials(_, challenge) | Refused::Scope(challenge) => {
                 headers.insert(WWW_AUTHENTICATE, challenge);
             }
             Refused::AdminToken => {
@@ -371,6 +389,8 @@ mod tests {
             Refused::SessionUnknown,
             Refused::EventId,
             Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
+            Refused::Credentials("There are two", HeaderValue::from_static("Bearer")),
+            Refused::Scope(HeaderValue::from_static("Bearer")),
             Refused::AdminToken,
             Refused::PrincipalSessions,
             Refused::Sessions,

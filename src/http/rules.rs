@@ -1,11 +1,15 @@
 //! What one configuration says about requests: replaced as a whole, so that a request is judged by one of them
 //! from its beginning to its end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+use crate::auth::{Requirements, Resource, ResourceParts, WELL_KNOWN};
 use crate::budget::Budget;
 use crate::config;
+use crate::http::access::Access;
 use crate::http::forwarded::Proxies;
 use crate::http::guard::Guard;
 use crate::http::read::Bounds;
@@ -26,6 +30,8 @@ pub struct RulesParts<'a> {
     pub leaving: &'a [Arc<Server>],
     /// Sessions of one verified caller, unless its key says otherwise.
     pub cap: Option<usize>,
+    /// Every issuer of access tokens.
+    pub issuers: &'a BTreeMap<Arc<str>, Arc<config::Issuer>>,
 }
 
 /// What is served at one path.
@@ -36,6 +42,7 @@ pub(super) struct Endpoint {
     pub(super) path: Arc<str>,
     /// It is there only for sessions that are open.
     pub(super) leaving: bool,
+    pub(super) access: Access,
 }
 
 /// The rules.
@@ -48,13 +55,15 @@ pub(super) struct Rules {
     pub(super) bounds: Bounds,
     pub(super) streams: config::Streams,
     endpoints: HashMap<String, Endpoint>,
+    /// Protected resource metadata, by path.
+    metadata: HashMap<String, Bytes>,
     servers: Vec<Arc<Server>>,
 }
 
 impl Rules {
     /// Lays out every route.
     pub(super) fn new(parts: &RulesParts<'_>, budget: Arc<Budget>) -> Arc<Rules> {
-        let RulesParts { listen, limits, streams, servers, leaving, cap } = parts;
+        let RulesParts { listen, limits, streams, servers, leaving, cap, issuers } = parts;
         let mut rules = Rules {
             guard: Guard::new(listen, limits.header_fields),
             prefix: listen.public_url.as_ref().map(|url| url.path.clone()).unwrap_or_default(),
@@ -64,29 +73,67 @@ impl Rules {
             bounds: Bounds { bytes: limits.body_bytes, idle: limits.body_idle, budget },
             streams: (*streams).clone(),
             endpoints: HashMap::new(),
+            metadata: HashMap::new(),
             servers: servers.to_vec(),
         };
-        servers.iter().for_each(|server| rules.lay_out(server.config(), server, false));
+        servers.iter().for_each(|server| rules.lay_out(server.config(), server, issuers, false));
+        rules.lay_out_root();
         for left in *leaving {
             // Its open sessions are found by its name, so that whoever has the name now answers for them too.
             let server = rules.server(left.name()).unwrap_or(left).clone();
-            rules.lay_out(left.config(), &server, true);
+            rules.lay_out(left.config(), &server, issuers, true);
         }
         Arc::new(rules)
     }
 
     /// Serves the paths of `config` by `server`, as far as they are free.
-    fn lay_out(&mut self, config: &config::Server, server: &Arc<Server>, leaving: bool) {
-        let path: Arc<str> = config.path.as_str().into();
-        let mut serve = |path: &str, route| {
-            let endpoint = || Endpoint { server: Arc::clone(server), route, path: path.into(), leaving };
+    fn lay_out(
+        &mut self,
+        config: &config::Server,
+        server: &Arc<Server>,
+        issuers: &BTreeMap<Arc<str>, Arc<config::Issuer>>,
+        leaving: bool,
+    ) {
+        // As for whoever is let in: by the table of the server that answers.
+        let auth = &server.config().auth;
+        let requirements = Arc::new(Requirements::new(&auth.scope_rules));
+        let tools = Arc::new(server.config().tools.clone());
+        let public_url = self.listen.public_url.clone();
+        let mut serve = |path: &str, route, resource: &str| {
+            let parts =
+                ResourceParts { name: server.name(), path: resource, auth, issuers, public_url: public_url.as_ref() };
+            let resource = Resource::new(&parts);
+            if let Some(metadata) = resource.metadata() {
+                self.metadata.entry(metadata.path.clone()).or_insert_with(|| metadata.document.clone());
+            }
+            let access = Access::new(resource, &requirements, &tools);
+            let endpoint = || Endpoint { server: Arc::clone(server), route, path: path.into(), leaving, access };
             self.endpoints.entry(format!("{}{path}", self.prefix)).or_insert_with(endpoint);
         };
-        serve(&path, Route::Mcp);
+        serve(&config.path, Route::Mcp, &config.path);
         if config.legacy_sse {
-            serve(&config.sse_path(), Route::Sse);
-            serve(&config.messages_path(), Route::Messages);
+            // Clients of HTTP+SSE know the URL of the stream, and are told where to post.
+            serve(&config.sse_path(), Route::Sse, &config.sse_path());
+            serve(&config.messages_path(), Route::Messages, &config.sse_path());
         }
+    }
+
+    /// Serves the metadata of the only resource there is at the well-known path itself too, where clients look that found
+    /// none for the path they know. With several it would be true of one of them at most.
+    fn lay_out_root(&mut self) {
+        let main = self.endpoints.values().filter(|endpoint| endpoint.route == Route::Mcp);
+        let mut documents = main.filter_map(|endpoint| endpoint.access.metadata());
+        if let (Some(metadata), None) = (documents.next(), documents.next()) {
+            self.metadata.insert(WELL_KNOWN.to_owned(), metadata.document.clone());
+        }
+    }
+
+    /// The protected resource metadata that is served at this path.
+    pub(super) fn metadata(&self, path: &str) -> Option<&Bytes> {
+        if !path.starts_with(WELL_KNOWN) {
+            return None;
+        }
+        self.metadata.get(path).or_else(|| self.metadata.get(path.strip_suffix('/')?))
     }
 
     /// `/x` and `/x/` are the same; nothing else is folded, and nothing is redirected, since a

@@ -24,6 +24,7 @@ use crate::exchange::registry::NoSeat;
 use crate::exchange::session::{NoStream, Session};
 use crate::exchange::stream::{Reader, Stream};
 use crate::http::accept::{Wants, accepted, check_json_body};
+use crate::http::access::Access;
 use crate::http::batch::Batch;
 use crate::http::body::Body;
 use crate::http::door::Door;
@@ -36,7 +37,7 @@ use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::server::{Opening, Server, Unopened};
-use crate::telemetry::label::{Outcome, Resume, SessionEnd};
+use crate::telemetry::label::{Dropped, Outcome, Resume, SessionEnd};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -54,6 +55,7 @@ pub(super) struct Streamable<'a> {
     pub(super) door: &'a Door,
     pub(super) rules: &'a Rules,
     pub(super) server: &'a Arc<Server>,
+    pub(super) access: &'a Access,
     pub(super) caller: Caller,
     pub(super) peer: Peer,
     pub(super) fate: &'a Arc<dyn Fate>,
@@ -71,7 +73,10 @@ impl Streamable<'_> {
         let (Parts { headers, .. }, body) = request.into_parts();
         let leave = || self.session(&headers).ok()?.leave_to_answer();
         let body = read(body, &self.rules.bounds, leave).await.map_err(bare)?;
-        match Message::parse(body.bytes.clone(), Author::Client) {
+        let parsed = Message::parse(body.bytes.clone(), Author::Client);
+        // Before anything is said of sessions: whoever may not do this learns nothing else.
+        self.authorize(&parsed, &body.bytes)?;
+        match parsed {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
                 self.note(&message);
@@ -93,6 +98,20 @@ impl Streamable<'_> {
                 Box::pin(self.batch(&session, body, form)).await.map_err(bare)
             }
             Err(fault) => Err(refusal_of(&fault)),
+        }
+    }
+
+    /// Asks whether the caller was granted what it takes to send this. What is no message is refused by its reader.
+    pub(super) fn authorize(&self, parsed: &Result<Message, Fault>, text: &Bytes) -> Result<(), Refusal> {
+        match parsed {
+            Ok(message) => {
+                let verdict = self.access.authorize_message(&self.caller, message);
+                verdict.map_err(|refused| self.refusal(refused, message))
+            }
+            Err(Fault { kind: FaultKind::Array, .. }) => {
+                self.access.authorize_batch(&self.caller, text).map_err(|refused| (refused, None))
+            }
+            Err(_) => Ok(()),
         }
     }
 
@@ -155,8 +174,8 @@ impl Streamable<'_> {
                 Reached::Principal => Refused::PrincipalRequests,
             })?;
             let account = Account::new(message, self.peer, self.arrived, Some(permit));
-            let Caller { principal, sessions: cap, .. } = self.caller.clone();
-            let opening = Opening { principal, cap, account, only: only.clone(), own: own.clone() };
+            let Caller { principal, sessions: cap, until, .. } = self.caller.clone();
+            let opening = Opening { principal, cap, account, only: only.clone(), until, own: own.clone() };
             let unopened = match server.open(opening, message, post).await {
                 Ok(session) => return Ok(session),
                 Err(unopened) => unopened,
@@ -185,6 +204,7 @@ impl Streamable<'_> {
             single(headers, &SESSION_ID, "There must be one Mcp-Session-Id header")?.ok_or(Refused::SessionMissing)?;
         let id = id.to_str().map_err(|_| Refused::BadHeader("The Mcp-Session-Id header is not ASCII"))?;
         let session = self.server.find(id, &self.caller.principal).ok_or(Refused::SessionUnknown)?;
+        session.prove(self.caller.until);
         // Another revision than the negotiated one is served by the negotiated one; 2025-03-26
         // clients send none at all.
         let version = single(headers, &PROTOCOL_VERSION, "There must be one MCP-Protocol-Version header")?;
@@ -215,7 +235,9 @@ impl Streamable<'_> {
     /// Sends one request on its way, or answers it in its place.
     pub(super) fn submit(&self, session: &Arc<Session>, message: &Message, post: &Arc<Post>) {
         let account = |permit| Account::new(message, self.peer, self.arrived, permit);
-        let refused = if message.has_bad_token() {
+        let refused = if self.access.hides(message) {
+            Cause::UnknownTool
+        } else if message.has_bad_token() {
             Cause::BadToken
         } else if self.server.is_draining() {
             Cause::Draining { sent: false }
@@ -230,7 +252,7 @@ impl Streamable<'_> {
                     if self.rules.streams.sse_after.is_zero() {
                         session.promote(post);
                     }
-                    return session.call(message, post, account(Some(permit)));
+                    return session.call(message, post, account(Some(permit)), self.access.listed(message));
                 }
                 Err(_reached) => Cause::Busy,
             }
@@ -262,9 +284,16 @@ impl Streamable<'_> {
     /// Takes a notification or an answer of the client's. Whether it could be queued changes
     /// nothing for the client.
     pub(super) fn accept(&self, session: &Session, message: &Message) -> Response<Body> {
-        let passed =
-            if message.kind() == Kind::Notification { session.tell(message) } else { session.respond(message) };
-        let outcome = if passed.is_ok() { Outcome::Ok } else { Outcome::Refused };
+        let is_passed = match message.kind() {
+            // A server may act on a call that asks for no answer, too.
+            Kind::Notification if self.access.hides(message) => {
+                self.server.metrics().notification_dropped(Dropped::Invalid);
+                false
+            }
+            Kind::Notification => session.tell(message).is_ok(),
+            _ => session.respond(message).is_ok(),
+        };
+        let outcome = if is_passed { Outcome::Ok } else { Outcome::Refused };
         self.server.accounts().accepted(message, session, self.peer, self.arrived.elapsed(), outcome);
         accepted_response()
     }
@@ -313,6 +342,7 @@ impl Streamable<'_> {
         if !matches!(accepted(request.headers()).wants, Wants::Both | Wants::EventStreamOnly) {
             return Err(Refused::NotAcceptable);
         }
+        self.access.authorize(&self.caller)?;
         let session = self.session(request.headers())?;
         let resumable = session.revision().is_some_and(Revision::primes_streams);
         let reader = match single(request.headers(), &LAST_EVENT_ID, "There must be one Last-Event-ID header")? {
@@ -335,6 +365,7 @@ impl Streamable<'_> {
 
     /// Ends the session.
     pub(super) fn delete(&self, request: &Request<Incoming>) -> Result<Response<Body>, Refused> {
+        self.access.authorize(&self.caller)?;
         let session = self.session(request.headers())?;
         self.server.registry().end(&session, SessionEnd::Delete);
         let mut response = Response::new(Body::Empty);

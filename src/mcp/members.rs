@@ -7,7 +7,27 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Every member in its order, with its value as it is spelled.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+struct Members<'a>(Vec<(Name, &'a RawValue)>);
+
+/// The name of a member. As bytes: that of a child's may hold half a character, which must not hide the others.
+#[derive(PartialEq, Eq)]
+struct Name(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Name;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a name")
+            }
+            fn visit_bytes<E>(self, name: &[u8]) -> Result<Name, E> {
+                Ok(Name(name.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Text)
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -30,7 +50,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 /// Where each value stands in `object`; nothing if it is no object.
-fn spans(object: &str) -> Vec<(String, Range<usize>)> {
+fn spans(object: &str) -> Vec<(Name, Range<usize>)> {
     let Ok(Members(members)) = serde_json::from_str(object) else { return Vec::new() };
     let place = |value: &RawValue| {
         let start = value.get().as_ptr().addr() - object.as_ptr().addr();
@@ -42,14 +62,20 @@ fn spans(object: &str) -> Vec<(String, Range<usize>)> {
 /// Where the value of a member stands in the text of an object.
 #[must_use]
 pub fn value_of(object: &str, name: &str) -> Option<Range<usize>> {
-    spans(object).into_iter().find(|(known, _)| known == name).map(|(_, span)| span)
+    spans(object).into_iter().find(|(known, _)| known.0 == name.as_bytes()).map(|(_, span)| span)
+}
+
+/// Where the value of each member of this name stands, if there are several.
+#[must_use]
+pub fn values_of(object: &str, name: &str) -> Vec<Range<usize>> {
+    spans(object).into_iter().filter(|(known, _)| known.0 == name.as_bytes()).map(|(_, span)| span).collect()
 }
 
 /// What to cut from the text of an object so that it has no such member: the member and one comma.
 #[must_use]
 pub fn cut_of(object: &str, name: &str) -> Option<Range<usize>> {
     let spans = spans(object);
-    let at = spans.iter().position(|(known, _)| known == name)?;
+    let at = spans.iter().position(|(known, _)| known.0 == name.as_bytes())?;
     let end = spans[at].1.end;
     if at > 0 {
         return Some(spans[at - 1].1.end..end);

@@ -11,3 +11,4 @@ pub mod revision;
 pub mod scan;
 pub mod segments;
 pub mod stream_log;
+pub mod tool_list;

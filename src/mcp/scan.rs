@@ -107,6 +107,8 @@ pub struct Fields {
     pub code: Option<Span>,
     /// Whether a raw CR or LF stands between tokens.
     pub raw_newline: bool,
+    /// Whether `params` has a member that is `name` but for its case: some parsers behind us take it for that.
+    pub name_twin: bool,
 }
 
 /// What kind of value a text is at its top.
@@ -307,6 +309,10 @@ impl<'a> Scanner<'a> {
             Member::RelatedTask => &mut fields.related_task,
             Member::IsError => &mut fields.is_error,
             Member::Code => &mut fields.code,
+            Member::NameTwin => {
+                fields.name_twin = true;
+                return Ok(());
+            }
             Member::Meta | Member::RelatedTaskObject | Member::Other => return Ok(()),
         };
         if place == Place::Envelope && slot.is_some() {
@@ -514,6 +520,7 @@ enum Member {
     ProgressOf,
     RequestId,
     Name,
+    NameTwin,
     Uri,
     Level,
     ProtocolVersion,
@@ -549,6 +556,7 @@ impl Member {
             (Place::RelatedTask, b"taskId") => Member::RelatedTask,
             (Place::Result, b"isError") => Member::IsError,
             (Place::Error, b"code") => Member::Code,
+            (Place::Params, name) if name.eq_ignore_ascii_case(b"name") => Member::NameTwin,
             _ => Member::Other,
         }
     }

@@ -10,11 +10,12 @@ mod servers;
 mod shared_children;
 mod signs;
 mod status;
+mod tool_rules;
 
 pub use diagnosis::Diagnosis;
 pub use open::{Opening, Server, ServerParts, Unopened};
 pub use plan::Plan;
-pub use readiness::Readiness;
+pub use readiness::{Prerequisite, Readiness};
 pub use roster::Roster;
 pub use servers::{Servers, ServersParts, Settings};
 pub use status::{Health, Status};

@@ -21,8 +21,10 @@ use crate::exchange::stream::{Stream, StreamTerms};
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::server::breaker::{Breaker, Position};
+use crate::server::plan::has_other_rules;
 use crate::server::shared_children::{Key, NoPlace, SharedChildren};
 use crate::server::status::Status;
+use crate::server::tool_rules::warn_of_idle_patterns;
 use crate::telemetry::label::{SessionEnd, Start, StreamKind};
 use crate::telemetry::{AccessLog, ServerMetrics};
 use crate::upstream::conversation::{Conversation, PING_WAIT, Terms};
@@ -88,6 +90,8 @@ pub struct Opening {
     pub account: Account,
     /// The one stream of HTTP+SSE, if it is that.
     pub only: Option<Arc<Stream>>,
+    /// When what the caller showed loses its force, in seconds since the Unix epoch.
+    pub until: Option<u64>,
     /// What it brings for a child of its own.
     pub own: OwnVariables,
 }
@@ -135,6 +139,10 @@ impl Server {
     pub fn renewed(&self, parts: ServerParts) -> Arc<Server> {
         let session_terms = session_terms(&parts, &self.core.breaker, &self.core.status);
         let ServerParts { name, config, registry, budget, metrics, .. } = parts;
+        let has_other_rules = has_other_rules(&self.config, &config);
+        if let Some(catalogue) = self.core.status.borrow().catalogue.as_ref().filter(|_| has_other_rules) {
+            warn_of_idle_patterns(&name, &config, catalogue);
+        }
         Arc::new(Server { name, config, core: self.core.clone(), registry, budget, session_terms, metrics })
     }
 
@@ -210,6 +218,9 @@ impl Server {
         if let Some(tools) = found.as_ref().ok().and_then(|catalogue| catalogue.tools.as_ref()) {
             self.metrics.set_tools(tools);
         }
+        if let Ok(catalogue) = &found {
+            warn_of_idle_patterns(&self.name, &self.config, catalogue);
+        }
         self.core.status.send_modify(|status| match &found {
             Ok(catalogue) => status.see(Arc::clone(catalogue)),
             Err(failure) => status.fail(Arc::clone(failure)),
@@ -251,12 +262,13 @@ impl Server {
 
     /// A session with a child of its own.
     async fn open_own(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only, own } = opening;
+        let Opening { principal, cap, account, only, until, own } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         lock(&self.core.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
         let lease = self.lease(&principal, &own).await.map_err(|no_child| self.explain(no_child))?;
         let session =
             Session::new(self.registry.mint(), principal, message, only, None, Arc::clone(&self.session_terms));
+        session.prove(until);
         let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
         let conversation = Conversation::start(lease, self.core.conversation_terms.clone(), Arc::downgrade(&who))
             .ok_or(Unopened::StartFailed)?;
@@ -278,7 +290,7 @@ impl Server {
         message: &Message,
         post: &Arc<Post>,
     ) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only, own } = opening;
+        let Opening { principal, cap, account, only, until, own } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         let asked = message.string(message.fields().protocol_version).unwrap_or_default();
         let key = Key { revision: Revision::granted(asked.as_bytes()), principal: only_of, own: own.digest() };
@@ -298,6 +310,7 @@ impl Server {
         let greeting = place.child().greeting().ok_or(Unopened::StartFailed)?;
         let terms = Arc::clone(&self.session_terms);
         let session = Session::new(self.registry.mint(), principal, message, only, Some(place), terms);
+        session.prove(until);
         self.registry.insert(&session, seat);
         if self.is_draining() {
             self.registry.end(&session, SessionEnd::Drain);

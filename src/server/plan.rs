@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::config;
+use crate::config::{self, ServerAuth};
 use crate::server::open::Server;
 use crate::server::servers::{Servers, Settings};
 use crate::telemetry::label::SessionEnd;
@@ -22,6 +22,8 @@ pub struct Plan {
     pub added: Vec<Arc<Server>>,
     /// What comes in the place of a server whose table changed: old and new.
     pub changed: Vec<(Arc<Server>, Arc<Server>)>,
+    /// What comes in the place of a server that only asks other things of callers: old and new, with the same children.
+    pub renewed: Vec<(Arc<Server>, Arc<Server>)>,
     /// Names that are gone.
     pub removed: Vec<Arc<Server>>,
 }
@@ -30,6 +32,13 @@ impl Plan {
     /// The servers that have to be started.
     pub fn fresh(&self) -> impl Iterator<Item = &Arc<Server>> {
         self.added.iter().chain(self.changed.iter().map(|(_, new)| new))
+    }
+
+    /// The servers whose callers have to prove who they are in another way than before: what they have open could not be
+    /// found again.
+    pub fn locked_out(&self) -> impl Iterator<Item = &Arc<Server>> {
+        let is_other = |(old, new): &&(Arc<Server>, Arc<Server>)| !old.config().auth.proves_alike(&new.config().auth);
+        self.changed.iter().filter(is_other).map(|(_, new)| new)
     }
 
     /// The servers that take no new session any more.
@@ -59,7 +68,13 @@ impl Servers {
                     plan.changed.push((Arc::clone(old), Arc::clone(&new)));
                     new
                 }
-                Some(old) if renew || old.config() != &**config => old.renewed(parts()),
+                Some(old) if renew || old.config() != &**config => {
+                    let new = old.renewed(parts());
+                    if has_other_rules(old.config(), config) {
+                        plan.renewed.push((Arc::clone(old), Arc::clone(&new)));
+                    }
+                    new
+                }
                 Some(old) => Arc::clone(old),
             };
             plan.servers.push(server);
@@ -83,9 +98,9 @@ impl Servers {
         for (old, new) in &plan.changed {
             old.supersede();
             new.metrics().breaker(0);
-            if old.config().auth != new.config().auth {
-                self.registry().end_of_server(old.name(), SessionEnd::Admin);
-            }
+        }
+        for server in plan.locked_out() {
+            self.registry().end_of_server(server.name(), SessionEnd::Admin);
         }
         for server in &plan.removed {
             server.drain();
@@ -124,8 +139,15 @@ impl Servers {
     }
 }
 
+/// Whether something else is asked of callers, or they may do something else of what a child offers.
+pub(super) fn has_other_rules(old: &config::Server, new: &config::Server) -> bool {
+    old.tools != new.tools || old.auth != new.auth
+}
+
 /// Whether children of one table cannot serve for the other. Only readiness asks for `required`, and what `auto`
-/// means depends on how many servers there are.
+/// means depends on how many servers there are. What callers may do of what a child offers is none of its business.
 fn wants_other_children(old: &config::Server, new: &config::Server) -> bool {
-    config::Server { required: new.required, ..old.clone() } != *new
+    let ServerAuth { scope_rules, issuers, .. } = new.auth.clone();
+    let auth = ServerAuth { scope_rules, issuers, ..old.auth.clone() };
+    config::Server { required: new.required, tools: new.tools.clone(), auth, ..old.clone() } != *new
 }

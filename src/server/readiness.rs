@@ -1,7 +1,7 @@
 //! Whether the whole gateway is ready, in one word.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::budget::{Budget, Step};
 use crate::config::Required;
@@ -14,13 +14,31 @@ pub struct Readiness {
     roster: Arc<Roster>,
     budget: Arc<Budget>,
     draining: AtomicBool,
+    prerequisite: OnceLock<Box<dyn Prerequisite>>,
+}
+
+/// Something outside of the servers without which none of them should be sent requests.
+pub trait Prerequisite: Send + Sync {
+    /// What is missing, in one word.
+    ///
+    /// # Errors
+    /// The word.
+    fn check(&self) -> Result<(), &'static str>;
+
+    /// A line for each thing that is missing.
+    fn describe(&self) -> String;
 }
 
 impl Readiness {
     /// Looks at these servers and this budget.
     #[must_use]
     pub fn new(roster: Arc<Roster>, budget: Arc<Budget>) -> Arc<Readiness> {
-        Arc::new(Readiness { roster, budget, draining: AtomicBool::new(false) })
+        Arc::new(Readiness { roster, budget, draining: AtomicBool::new(false), prerequisite: OnceLock::new() })
+    }
+
+    /// From now on also unready while this is not met; the first one given stays.
+    pub fn require(&self, prerequisite: Box<dyn Prerequisite>) {
+        let _given = self.prerequisite.set(prerequisite);
     }
 
     /// From now on unready, so that load balancers look elsewhere.
@@ -45,6 +63,9 @@ impl Readiness {
         // From here on nothing new is served; while only sessions are refused, those that live need their way here.
         if self.budget.step() >= Step::Calls {
             return Err("memory");
+        }
+        if let Some(prerequisite) = self.prerequisite.get() {
+            prerequisite.check()?;
         }
         let servers = self.roster.current();
         let mut required = servers.iter().filter(|server| server.config().required == Required::Yes);
@@ -75,6 +96,9 @@ impl Readiness {
             let line = format!("{} {state} {since}s {}", server.name(), reason.escape_default());
             text.push_str(line.trim_end());
             text.push('\n');
+        }
+        if let Some(prerequisite) = self.prerequisite.get() {
+            text.push_str(&prerequisite.describe());
         }
         text
     }

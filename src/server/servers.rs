@@ -246,6 +246,11 @@ impl Servers {
         self.all().to_vec().into_iter().chain(self.roster.leaving())
     }
 
+    /// As [`Servers::revoke`], at the server with this name only.
+    pub fn revoke_at(&self, server: &str, is_over: impl Fn(&Principal) -> bool) {
+        self.registry.revoke_at(server, is_over);
+    }
+
     /// Ends the sessions of callers who may have none any more.
     pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
         self.registry.revoke(is_over);

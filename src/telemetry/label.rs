@@ -49,7 +49,7 @@ labels! {
 }
 labels! {
     /// Why something was refused.
-    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining", Audit = "audit" }
+    Refusal { Host = "host", Origin = "origin", Headers = "headers", Parse = "parse", TooLarge = "too_large", MediaType = "media_type", Unauthenticated = "unauthenticated", Scope = "scope", Sessions = "sessions", PoolFull = "pool_full", QueueFull = "queue_full", Breaker = "breaker", Memory = "memory", Overload = "overload", Draining = "draining", Audit = "audit" }
 }
 labels! {
     /// Why a session ended.
@@ -123,11 +123,11 @@ labels! {
 }
 labels! {
     /// The routes of the listeners.
-    Route { Mcp = "mcp", Sse = "sse", Messages = "messages", Health = "health", Metrics = "metrics", Page = "page", Other = "other" }
+    Route { Mcp = "mcp", Sse = "sse", Messages = "messages", Health = "health", Metrics = "metrics", Page = "page", WellKnown = "well_known", Other = "other" }
 }
 labels! {
     /// How a check of credentials ended.
-    AuthResult { Ok = "ok", Missing = "missing", Invalid = "invalid", Expired = "expired", Forbidden = "forbidden" }
+    AuthResult { Ok = "ok", Missing = "missing", Invalid = "invalid", Expired = "expired", Forbidden = "forbidden", Unavailable = "unavailable" }
 }
 labels! {
     /// What became of a connection.
@@ -180,6 +180,10 @@ labels! {
     Protocol { V20241105 = "2024-11-05", V20250326 = "2025-03-26", V20250618 = "2025-06-18", V20251125 = "2025-11-25", Other = "_other" }
 }
 labels! {
+    /// What came of fetching an issuer's keys.
+    Refresh { Ok = "ok", Timeout = "timeout", Unreachable = "unreachable", Refused = "refused", TooLarge = "too_large", Malformed = "malformed", OtherIssuer = "other_issuer" }
+}
+labels! {
     /// How a caller tried to prove who it is.
-    AuthMethod { ApiKey = "api_key", Mtls = "mtls", None = "none", Other = "_other" }
+    AuthMethod { ApiKey = "api_key", Mtls = "mtls", Jwt = "jwt", Introspection = "introspection" }
 }

@@ -9,7 +9,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncode
 use super::access::AccessLog;
 use super::child_processes::ChildProcesses;
 use super::families::{Families, options};
-use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refusal, Route};
+use super::label::{Accepted, AuthMethod, AuthResult, Eviction, Label, Refresh, Refusal, Route};
 use super::process::ProcessCollector;
 use super::series::{Unit, empty};
 use super::server_metrics::ServerMetrics;
@@ -29,10 +29,14 @@ pub struct Metrics {
     families: Families,
     /// Per route, one cell per entry of [`STATUSES`].
     responses: Box<[OnceLock<IntCounter>]>,
+    /// Per method, one cell per result.
+    auth_checks: Box<[OnceLock<IntCounter>]>,
     /// Taken when a server is built, never on a call.
     servers: Mutex<HashMap<Arc<str>, Arc<ServerMetrics>>>,
     tool_budget: Arc<ToolBudget>,
     child_processes: Arc<ChildProcesses>,
+    /// When the keys of each issuer were fetched.
+    keys_loaded: Mutex<HashMap<Arc<str>, Instant>>,
     losses: Mutex<Losses>,
 }
 
@@ -63,9 +67,11 @@ impl Metrics {
             registry,
             families,
             responses: empty(Route::COUNT * STATUSES.len()),
+            auth_checks: empty(AuthMethod::COUNT * AuthResult::COUNT),
             servers: Mutex::default(),
             tool_budget: Arc::new(ToolBudget::new(names)),
             child_processes,
+            keys_loaded: Mutex::default(),
             losses: Mutex::default(),
         })
     }
@@ -168,10 +174,35 @@ impl Metrics {
         self.families.config_last_reload_successful.set(0);
     }
 
-    /// Credentials were checked by the method with this configuration name.
-    pub fn auth_check(&self, method: &str, result: AuthResult) {
-        let method = AuthMethod::from_text(method).unwrap_or(AuthMethod::Other);
-        self.families.auth_checks_total.with_label_values(&[method.as_str(), result.as_str()]).inc();
+    /// Credentials were checked in this way.
+    pub fn auth_check(&self, method: AuthMethod, result: AuthResult) {
+        let count = || self.families.auth_checks_total.with_label_values(&[method.as_str(), result.as_str()]);
+        self.auth_checks[method.index() * AuthResult::COUNT + result.index()].get_or_init(count).inc();
+    }
+
+    /// An attempt to fetch the keys of the issuer with this name has ended.
+    pub fn keys_refreshed(&self, issuer: &str, result: Refresh) {
+        self.families.jwks_refreshes_total.with_label_values(&[issuer, result.as_str()]).inc();
+    }
+
+    /// The keys of the issuer with this name were fetched, now.
+    pub fn keys_loaded(&self, issuer: &Arc<str>) {
+        let mut loaded = self.keys_loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.insert(Arc::clone(issuer), Instant::now());
+    }
+
+    /// There is no issuer with this name any more.
+    pub fn issuer_gone(&self, issuer: &str) {
+        self.keys_loaded.lock().unwrap_or_else(PoisonError::into_inner).remove(issuer);
+        // It has no series if its keys were never shown.
+        let _ = self.families.jwks_age_seconds.remove_label_values(&[issuer]);
+    }
+
+    fn show_ages_of_keys(&self) {
+        for (issuer, loaded) in &*self.keys_loaded.lock().unwrap_or_else(PoisonError::into_inner) {
+            let age = i64::try_from(loaded.elapsed().as_secs()).unwrap_or(i64::MAX);
+            self.families.jwks_age_seconds.with_label_values(&[&**issuer]).set(age);
+        }
     }
 
     /// Measures the processes of children, unless that was done less than 5 s before `now`. Reads files of every
@@ -200,6 +231,7 @@ impl Metrics {
     #[must_use]
     pub fn gather(&self) -> String {
         self.child_processes.show();
+        self.show_ages_of_keys();
         self.count_losses();
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())

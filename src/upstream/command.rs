@@ -147,7 +147,7 @@ pub(super) mod tests {
     use super::{Command, environment};
     use crate::caller::OwnVariables;
     use crate::config::{
-        Breaker, EnvFrom, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, UserName,
+        Breaker, EnvFrom, Method, Mode, Pool, Queue, Required, Sandbox, Server, ServerAuth, Timeouts, Tools, UserName,
     };
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
@@ -192,7 +192,8 @@ pub(super) mod tests {
             line_bytes: 1,
             queue: Queue { messages: 1, bytes: 1 },
             breaker: Breaker { failures: 1, backoff_max: second },
-            auth: ServerAuth { methods: vec![Method::None] },
+            tools: Tools::default(),
+            auth: ServerAuth { methods: vec![Method::None], ..ServerAuth::default() },
             sandbox: Sandbox { scope: true, umask: 0o77, ..Sandbox::default() },
         }
     }

@@ -27,6 +27,7 @@ Options (argv)         what the child does
 --strict               answers -32602 to every request but ping until `initialized` came
 --unknown WHAT         on an unknown method: exit, ignore, or an error code (else -32601)
 --ping-silent          never answers ping
+--tools-raw JSON       this text is the result of tools/list, byte for byte
 --page-size N          lists tools in pages of N, with opaque cursors; -32602 for a cursor it never gave
 --ignore-eof           lives on when stdin ends    --ignore-term         ignores SIGTERM
 --stop-reading         reads nothing after `initialized`
@@ -184,6 +185,8 @@ def request(id, method, raw):
         return refuse(id, -32602, "not initialized")
     if method == "tools/call":
         return call_tool(id, raw)
+    if method == "tools/list" and option("tools-raw"):
+        return answer(option("tools-raw").encode())
     if method == "tools/list":
         page = list_tools(params)
         return refuse(id, -32602, "unknown cursor") if page is None else answer(page)

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::issuers;
 use crate::config::{Address, Config, Server};
 
 /// What was found.
@@ -15,9 +16,11 @@ pub(super) struct Found {
     pub(super) problems: Vec<String>,
     /// What may be as it should.
     pub(super) warnings: Vec<String>,
+    /// What else is worth knowing, for standard output.
+    pub(super) report: String,
 }
 
-/// Looks for every command and tries every address.
+/// Looks for every command, tries every address and asks every issuer.
 pub(super) fn look(config: &Config) -> Found {
     let mut found = Found::default();
     for (name, server) in &config.servers {
@@ -32,6 +35,7 @@ pub(super) fn look(config: &Config) -> Found {
     for address in config.listen.address.iter().chain(&config.admin.address) {
         try_address(address, &mut found);
     }
+    issuers::look(&config.auth, &mut found);
     found
 }
 

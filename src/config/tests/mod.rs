@@ -3,6 +3,7 @@
 mod doors;
 mod env_from;
 mod files;
+mod issuers;
 mod problems;
 mod run;
 mod sandbox;

@@ -74,8 +74,9 @@ fn a_problem_brings_no_other() {
     for text in [
         "[auth]\nmethods = [\"api_key\"]\n[auth.keys.k]\nhash = \"${UNSET}\"\n",
         "[auth]\nmethods = [\"api_key\"]\n[auth.keys.k]\nhash = \"abc\"\n",
-        "[auth]\nmethods = [\"oauth\"]\n[listen]\naddress = \"0.0.0.0:1\"\n",
+        "[auth]\nmethods = [\"passwords\"]\n[listen]\naddress = \"0.0.0.0:1\"\n",
         "[auth]\nmethods = \"api_key\"\n[listen]\npublic_url = \"https://a.example\"\n",
+        "listen.public_url = \"https://a.example\"\n[auth]\nmethods = [\"oauth\"]\n[auth.issuers.i]\n",
     ] {
         let problems = bad(&format!("{text}{server}"));
         assert_eq!(problems.iter().count(), 1, "{problems}");

@@ -1,0 +1,102 @@
+//! `gangway auth explain`
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{CONFIGURATION, ExplainArgs, FAILURE, OK, USAGE, complain, say};
+use crate::auth::{Asked, Explanation, Rejection, TokenFault, explain};
+use crate::config::{self, Config};
+
+/// The most that is read as a token: more than any header may hold.
+const TOKEN_BYTES: u64 = 256 * 1024;
+
+/// Judges a token from standard input as the server would, and says how each check went. Neither the token nor a secret
+/// is shown.
+pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
+    let loaded = match config::load(&args.config, &|name| std::env::var(name).ok()) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return ExitCode::from(CONFIGURATION);
+        }
+    };
+    let config = loaded.config;
+    let Some((name, server)) = config.servers.get_key_value(args.server.as_str()) else {
+        let known: Vec<&str> = config.servers.keys().map(AsRef::as_ref).collect();
+        return complain(
+            USAGE,
+            format_args!("there is no server {:?}: it is one of {}", args.server, known.join(", ")),
+        );
+    };
+    let mut typed = Vec::new();
+    if let Err(error) = std::io::stdin().lock().take(TOKEN_BYTES).read_to_end(&mut typed) {
+        return complain(FAILURE, format_args!("the token cannot be read from standard input: {error}"));
+    }
+    let typed = typed.trim_ascii();
+    let token = typed.strip_prefix(b"Bearer ").unwrap_or(typed).trim_ascii();
+    let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let asked = Asked { server: name, policy: &server.auth, thumbprint: None, now_unix };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
+    };
+    let explanation = runtime.block_on(explain(&config.auth, &asked, token));
+    let status = if explanation.outcome.is_ok() { OK } else { FAILURE };
+    say(&text(&explanation, &config), status)
+}
+
+/// A line for each check, then what follows from them.
+fn text(explanation: &Explanation, config: &Config) -> String {
+    let mut text = String::new();
+    let mut line = |arguments: std::fmt::Arguments<'_>| {
+        writeln!(text, "{arguments}").expect("writing to a String cannot fail");
+    };
+    if let Some(name) = &explanation.issuer {
+        let issuer = config.auth.issuers.get(name).map_or("", |issuer| &*issuer.issuer);
+        line(format_args!("held against auth.issuers.{name}, {issuer}"));
+    }
+    for step in &explanation.steps {
+        match step.passed {
+            true => line(format_args!("  pass  {:9}  {}", step.name, step.got)),
+            false => line(format_args!("  FAIL  {:9}  expected {}, got {}", step.name, step.expected, step.got)),
+        }
+    }
+    if let Some(trouble) = &explanation.trouble {
+        line(format_args!("  FAIL  issuer     {trouble}"));
+    }
+    match &explanation.outcome {
+        Ok(admitted) => {
+            let scopes: Vec<&str> = admitted.scopes.iter().collect();
+            line(format_args!("let in as {}, scopes: {}", admitted.principal, scopes.join(" ")));
+        }
+        Err(rejection) => {
+            line(format_args!("refused: {rejection}"));
+            if let Some(remedy) = remedy(*rejection) {
+                line(format_args!("{remedy}"));
+            }
+        }
+    }
+    text
+}
+
+/// What an operator may do about it.
+fn remedy(rejection: Rejection) -> Option<&'static str> {
+    Some(match rejection {
+        Rejection::Token(TokenFault::Audience) => {
+            "have the issuer put the expected value in, or list what it puts in under `audiences` of the issuer"
+        }
+        Rejection::Token(TokenFault::Issuer) => {
+            "`issuer` and `iss` must be the same to the byte, slash at the end included"
+        }
+        Rejection::Token(TokenFault::Algorithm) => "`algorithms` of the issuer says what is accepted",
+        Rejection::Token(TokenFault::Subject) => "`subject_claim` of the issuer says which claim is taken",
+        Rejection::Token(TokenFault::Malformed) => {
+            "if the issuer's tokens are no JWTs, set `tokens = \"opaque\"` and `introspection`"
+        }
+        Rejection::Token(TokenFault::Kind) => "clients must send the access token, not the ID token",
+        Rejection::Unavailable => "`gangway check FILE --online` looks at every issuer",
+        _ => return None,
+    })
+}
