@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::sleep;
 
@@ -188,20 +189,25 @@ impl Door {
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about =
             About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None, asked: OnceLock::new() };
+        // A stream of HTTP/2 ends by itself; its connection goes on.
+        let is_h2 = request.version() == Version::HTTP_2;
+        let has_body = !is_h2 && !request.body().is_end_stream();
         let checked = rules.guard.check(&request, arrival.local_bind);
         let admitted = match checked.and_then(|admitted| Guard::check_content(&request).map(|()| admitted)) {
             Ok(admitted) => admitted,
             Err(refused) => {
                 let value = refused_value(&refused, &request);
                 let refused = self.refuse(&refused, &about, &arrival, Details { value: value.as_deref(), id: None });
-                let response = refused.into_response(None);
+                let mut response = refused.into_response(None);
+                if has_body {
+                    close(&mut response);
+                }
                 self.metrics.http_response(route, response.status().as_u16());
                 return response;
             }
         };
         let over = if route == Route::Health { None } else { rules.count_address(arrival.peer).err() };
         let visit = Visit { rules: &rules, admitted: &admitted, arrival: &arrival, arrived, over };
-        let is_h2 = request.version() == Version::HTTP_2;
         let mut response = match (endpoint, over) {
             (Some(endpoint), _) => self.serve(endpoint, request, &visit, &mut about).await,
             (None, Some(over)) => Err((Refused::Rate(over), None)),
@@ -209,7 +215,11 @@ impl Door {
         }
         .unwrap_or_else(|(refused, id)| {
             let details = Details { value: None, id: id.as_deref() };
-            self.refuse(&refused, &about, &arrival, details).into_response(id.as_deref())
+            let mut response = self.refuse(&refused, &about, &arrival, details).into_response(id.as_deref());
+            if has_body && (about.principal.is_none() || is_before_body(response.status())) {
+                close(&mut response);
+            }
+            response
         });
         expose(response.headers_mut(), &admitted);
         if self.readiness.is_draining() && is_h2 {
@@ -217,7 +227,7 @@ impl Door {
         } else if self.readiness.is_draining() {
             // RFC 9112 section 9.6: otherwise a proxy may send the next call on a connection that
             // is just being closed, and cannot know whether it ran.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            close(&mut response);
         }
         self.metrics.http_response(route, response.status().as_u16());
         response
@@ -428,6 +438,17 @@ impl Door {
 fn may_be_of_session(endpoint: &Endpoint, headers: &HeaderMap) -> bool {
     let id = headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
     id.is_some_and(|id| endpoint.server.registry().has(id, endpoint.server.name()))
+}
+
+/// Says that the connection ends with this answer. Where a body was not read, it does: hyper does not wait for what may
+/// still come. A client that is not told uses the connection again, and loses that request.
+fn close(response: &mut Response<Body>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+/// Whether an answer to a known caller is given for the head of its request alone.
+fn is_before_body(status: StatusCode) -> bool {
+    matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_ACCEPTABLE | StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
 /// The header a refused host or origin stood in, for the log.

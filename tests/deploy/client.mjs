@@ -31,6 +31,28 @@ export class Client {
     });
   }
 
+  /** What who shows nothing is answered with: `{ status, challenge }`. */
+  async challenge() {
+    const { authorization, ...headers } = this.#options.headers;
+    const response = await this.#get({ ...this.#options, headers });
+    return { status: response.resume().statusCode, challenge: response.headers['www-authenticate'] };
+  }
+
+  /** The JSON document at a path of the same host. */
+  async document(path) {
+    const response = await this.#get({ ...this.#options, path });
+    let text = '';
+    for await (const chunk of response.setEncoding('utf8')) text += chunk;
+    if (response.statusCode !== 200) throw new Error(`${path} was answered with ${response.statusCode}`);
+    return JSON.parse(text);
+  }
+
+  #get(options) {
+    return new Promise((resolve, reject) => {
+      this.#http.get(options, resolve).once('error', reject);
+    });
+  }
+
   /** Posts a message and reads the whole answer: `{ status, session, messages }`. What comes before the end is shown to `seen` at once. */
   async post(session, message, seen = () => {}) {
     const response = await this.send('POST', session, { jsonrpc: '2.0', ...message });

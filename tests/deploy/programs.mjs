@@ -1,7 +1,9 @@
 // Runs other people's programs on the files in deploy/, with our addresses in place of those that stand there.
 import { execFile } from 'node:child_process';
+import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,11 +14,17 @@ import { RESULTS, spawnTracked, tail } from '../gateway.mjs';
 const SHIPPED = path.join(path.dirname(fileURLToPath(import.meta.url)), '../../deploy');
 export const run = promisify(execFile);
 
-/** Writes a shipped file into `folder`, each key of `changes` replaced everywhere; one that is not there is an error. */
-export function adapt(name, folder, changes) {
-  let text = readFileSync(path.join(SHIPPED, name), 'utf8');
+/** The only block in the language `language` of a page of the documentation. */
+export function block(page, language) {
+  const [, text, ...more] = readFileSync(path.join(SHIPPED, '../docs', page), 'utf8').split(`\`\`\`${language}\n`);
+  if (!text || more.length) throw new Error(`docs/${page} has not one block of ${language}`);
+  return text.split('```')[0];
+}
+
+/** Writes a file, the shipped one of this name unless there is a `text`, into `folder`, each key of `changes` replaced everywhere; one that is not there is an error. */
+export function adapt(name, folder, changes, text = readFileSync(path.join(SHIPPED, name), 'utf8')) {
   for (const [from, to] of Object.entries(changes)) {
-    if (!text.includes(from)) throw new Error(`deploy/${name} has no ${from} any more`);
+    if (!text.includes(from)) throw new Error(`${name} has no ${from} any more`);
     text = text.replaceAll(from, to);
   }
   const file = path.join(folder, name);
@@ -43,7 +51,7 @@ function accepts(port) {
 /** Starts a program and waits until it accepts connections on `port`; what it says goes to a log in RESULTS. */
 export async function start(command, args, port) {
   mkdirSync(RESULTS, { recursive: true });
-  const log = path.join(RESULTS, `deploy-${path.basename(command)}.log`);
+  const log = path.join(RESULTS, `deploy-${path.basename(command)}-${port}.log`);
   const output = openSync(log, 'w');
   const child = spawnTracked(command, args, { stdio: ['ignore', output, output] });
   let listening = false;
@@ -68,9 +76,10 @@ export async function certificate(host, folder) {
   return { crt, key, pem };
 }
 
-/** Starts nginx on the shipped file, in the smallest configuration that can include it; one process, which leaves no other behind. */
-export async function startNginx(folder, changes, port) {
-  const file = adapt('nginx.conf', folder, changes);
+/** Starts nginx on the shipped file, or on `text`, in the smallest configuration that can include it; one process, which leaves no other behind. */
+export async function startNginx(parent, changes, port, text) {
+  const folder = mkdtempSync(path.join(parent, 'nginx-'));
+  const file = adapt('nginx.conf', folder, changes, text);
   const user = process.getuid() === 0 ? 'user root;\n' : '';
   const main = path.join(folder, 'main.conf');
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((kind) => `${kind}_temp_path ${folder}/${kind};`);
@@ -86,6 +95,28 @@ export async function startHaproxy(folder, changes, port) {
   const file = adapt('haproxy.cfg', folder, changes);
   await run('haproxy', ['-c', '-q', '-f', file]);
   return start('haproxy', ['-db', '-f', file], port);
+}
+
+/** Starts Caddy on the shipped file; it takes up no port but `port`. */
+export async function startCaddy(folder, changes, port) {
+  const file = adapt('Caddyfile', folder, changes);
+  const options = ['--config', file, '--adapter', 'caddyfile'];
+  await run('caddy', ['validate', ...options]);
+  return start('caddy', ['run', ...options], port);
+}
+
+/** Starts an authorization server of which there is no more than metadata and a key; gives its `issuer`, and `close()`. */
+export async function startIssuer() {
+  const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const keys = [{ ...publicKey.export({ format: 'jwk' }), kid: 'one', use: 'sig', alg: 'ES256' }];
+  const server = createHttpServer((request, response) => {
+    const metadata = { issuer, jwks_uri: `${issuer}/keys`, authorization_endpoint: `${issuer}/authorize`, token_endpoint: `${issuer}/token`, response_types_supported: ['code'] };
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify(request.url === '/keys' ? { keys } : metadata));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const issuer = `http://127.0.0.1:${server.address().port}`;
+  return { issuer, close: () => server.close() };
 }
 
 /** Starts Prometheus on the shipped files. */

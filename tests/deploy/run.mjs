@@ -1,4 +1,5 @@
-// Tries the files in deploy/: two gateways, nginx and HAProxy in front of both, Prometheus beside them.
+// Tries the files in deploy/: two gateways, nginx and HAProxy in front of both, Caddy, and nginx as docs/behind-nginx.md has
+// it, in front of one, Prometheus beside them. The gateways take keys and the tokens of an authorization server, so that clients find their way to it.
 //
 // Ends with "deploy: N passed, N failed" on a line; exit status 0 only when nothing failed.
 import { createHash, randomBytes } from 'node:crypto';
@@ -10,7 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { report } from '../clients/steps.mjs';
 import { BINARY, RESULTS, server, startGateway } from '../gateway.mjs';
 import { Client } from './client.mjs';
-import { certificate, freePorts, startHaproxy, startNginx, startPrometheus } from './programs.mjs';
+import { block, certificate, freePorts, startCaddy, startHaproxy, startIssuer, startNginx, startPrometheus } from './programs.mjs';
 
 const HOST = 'mcp.example.com';
 const KEY = `gangway_${randomBytes(32).toString('base64url')}`;
@@ -20,6 +21,8 @@ const EVENTS = 20;
 const EVENT_PAUSE_MS = 100; // less than a proxy waits that would rather pass several events on together
 const PRESTOP_MS = 4000; // longer than HAProxy takes to see that a gateway is not ready
 const LARGE_BYTES = 7 * 1024 * 1024; // below limits.body_bytes, above what nginx takes by itself
+
+const { issuer, close: closeIssuer } = await startIssuer();
 
 const CONFIGURATION = `
 [listen]
@@ -31,7 +34,10 @@ trusted_proxies = ["127.0.0.1"]
 address = "127.0.0.1:0"
 
 [auth]
-methods = ["api_key"]
+methods = ["api_key", "oauth"]
+
+[auth.issuers.company]
+issuer = "${issuer}"
 
 [auth.keys.deploy]
 hash = "sha256:${createHash('sha256').update(KEY).digest('hex')}"
@@ -67,8 +73,8 @@ async function openAt(node, client) {
   throw new Error(`no session was opened at ${node}`);
 }
 
-/** 20 sessions, 5 calls each, in parallel; every call must find its session, and both gateways must have some. */
-async function routes(client) {
+/** 20 sessions, 5 calls each, in parallel; every call must find its session, and every one of the gateways must have some. */
+async function routes(client, expected) {
   const sessions = await Promise.all(Array.from({ length: SESSIONS }, () => client.open()));
   const calls = sessions.flatMap((session) => Array.from({ length: CALLS }, (_, n) => [session, `${session} ${n}`]));
   await Promise.all(calls.map(async ([session, text]) => {
@@ -76,8 +82,8 @@ async function routes(client) {
     assertStatus(answer, 200);
     assert(JSON.stringify(answer.messages).includes(text), `the answer of a call is not its own: ${JSON.stringify(answer.messages)}`);
   }));
-  const nodes = new Set(sessions.map(nodeOf));
-  assert(nodes.has('a') && nodes.has('b') && nodes.size === 2, `sessions were opened at ${[...nodes]}`);
+  const nodes = [...new Set(sessions.map(nodeOf))].sort();
+  assert(String(nodes) === String(expected), `sessions were opened at ${nodes}`);
   const ended = await Promise.all(sessions.map((session) => client.send('DELETE', session)));
   for (const response of ended) assert(response.resume().statusCode === 204, `DELETE was answered with ${response.statusCode}`);
 }
@@ -125,9 +131,19 @@ async function refusesStrangers(client) {
   assertStatus(await client.request(undefined, 'ping'), 400);
 }
 
-function namesClient(address) {
-  const logs = ['a', 'b'].map((node) => readFileSync(path.join(RESULTS, logOf(node)), 'utf8'));
-  assert(logs.every((log) => log.includes(`"client_addr":"${address}"`)), `no log line of both gateways has the client's address ${address}`);
+/** Who shows nothing is told where to find out about the authorization server, and finds it there, under the public name. */
+async function leadsToIssuer(client) {
+  const { status, challenge } = await client.challenge();
+  assertStatus({ status }, 401);
+  const [, place] = /resource_metadata="([^"]+)"/.exec(challenge) ?? [];
+  assert(place === `https://${HOST}/.well-known/oauth-protected-resource/demo/mcp`, `the challenge is ${challenge}`);
+  const { resource, authorization_servers: servers } = await client.document(new URL(place).pathname);
+  assert(resource === `https://${HOST}/demo/mcp` && servers?.[0] === issuer, `the metadata names ${resource} and ${servers}`);
+}
+
+function namesClient(nodes, address) {
+  const logs = nodes.map((node) => readFileSync(path.join(RESULTS, logOf(node)), 'utf8'));
+  assert(logs.every((log) => log.includes(`"client_addr":"${address}"`)), `no log line of ${nodes} has the client's address ${address}`);
 }
 
 /**
@@ -170,7 +186,7 @@ const folder = mkdtempSync(path.join(tmpdir(), 'gangway-deploy-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 const { crt, key, pem } = await certificate(HOST, folder);
 const [a, b] = await Promise.all([startNode('a'), startNode('b')]);
-const [nginxPort, haproxyPort, haproxyPlainPort, prometheusPort] = await freePorts(4);
+const [nginxPort, haproxyPort, haproxyPlainPort, caddyPort, shortPort, prometheusPort] = await freePorts(6);
 const address = (gateway) => new URL(gateway.url('demo')).host;
 const port = (gateway) => gateway.admin.split(':').at(-1);
 const clientAt = (proxyPort, localAddress, ca = readFileSync(crt)) =>
@@ -200,17 +216,40 @@ const proxies = {
       '10.0.0.12:8080 addr 10.0.0.12 port 9464': `${address(b)} addr 127.0.0.1 port ${port(b)}`,
     }, haproxyPort),
   },
+  caddy: {
+    client: clientAt(caddyPort, '127.0.0.4'),
+    address: '127.0.0.4',
+    nodes: ['b'],
+    start: () => startCaddy(folder, {
+      // No administration, no certificate of its own, no HTTP/3, and no port 80.
+      'mcp.example.com {':
+        `{\n\tadmin off\n\tauto_https off\n\tservers {\n\t\tprotocols h1 h2\n\t}\n}\nhttps://${HOST}:${caddyPort} {\n\tbind 127.0.0.1\n\ttls ${crt} ${key}`,
+      '127.0.0.1:8080 {': `${address(b)} {`,
+    }, caddyPort),
+  },
+  'nginx-alone': {
+    client: clientAt(shortPort, '127.0.0.5'),
+    address: '127.0.0.5',
+    nodes: ['b'],
+    start: () => startNginx(folder, {
+      'listen 443 ssl': `listen 127.0.0.1:${shortPort} ssl`,
+      '/etc/ssl/mcp.example.com.crt': crt,
+      '/etc/ssl/mcp.example.com.key': key,
+      '127.0.0.1:8080': address(b),
+    }, shortPort, block('behind-nginx.md', 'nginx')),
+  },
 };
 
-const steps = Object.entries(proxies).flatMap(([name, { client, plain, address: local, start }]) => [
+const steps = Object.entries(proxies).flatMap(([name, { client, plain, address: local, nodes = ['a', 'b'], start }]) => [
   [`${name}-starts`, start],
-  [`${name}-routes`, () => routes(client)],
+  [`${name}-routes`, () => routes(client, nodes)],
   [`${name}-questions`, () => passesQuestionsOn(client)],
   [`${name}-events`, () => passesEventsOn(client, ...(plain ? [plain] : []))],
   [`${name}-stream`, () => opensStream(client)],
   [`${name}-large-body`, () => passesLargeBodies(client)],
   [`${name}-strangers`, () => refusesStrangers(client)],
-  [`${name}-client-address`, () => namesClient(local)],
+  [`${name}-issuer`, () => leadsToIssuer(client)],
+  [`${name}-client-address`, () => namesClient(nodes, local)],
 ]);
 steps.push(
   ['prometheus-starts', () => startPrometheus(folder, { 'localhost:9464': a.admin, '15s': '1s' }, prometheusPort)],
@@ -220,8 +259,11 @@ steps.push(
     const { data } = await (await fetch(`http://127.0.0.1:${prometheusPort}/api/v1/rules`)).json();
     assert(data.groups.flatMap(({ rules }) => rules).length > 0, 'no alert was loaded');
   }],
-  ['drain', () => drains(a, Object.values(proxies).map(({ client }) => client))],
-  ['end', () => b.stop()],
+  ['drain', () => drains(a, [proxies.nginx, proxies.haproxy].map(({ client }) => client))],
+  ['end', async () => {
+    await b.stop();
+    closeIssuer();
+  }],
 );
 const failed = await report(steps);
 console.log(`deploy: ${steps.length - failed} passed, ${failed} failed`);

@@ -106,6 +106,36 @@ fn nobody_comes_in_without_a_key() {
     gateway.await_metric("auth_checks_total", &[("method", "api_key"), ("result", "invalid")], |count| count > 50.0);
 }
 
+/// RFC 9112 section 9.6: whoever is refused for the head alone is told that the connection ends, since its body is not
+/// waited for. Clients that log in after a 401 would lose their next request.
+#[test]
+fn a_refusal_before_the_body_says_that_the_connection_ends() {
+    let (good, table) = key("good", "");
+    let gateway = start(&[&table], &Record::new());
+    let late = |path: &str| Request::post(path, "").with("Content-Length", "100");
+    let known = |request: Request| request.header("Authorization", &bearer(&good));
+    for (request, status) in [
+        (late("/one/mcp"), 401),
+        (late("/one/mcp").with("Host", "evil.example"), 403),
+        (late("/nowhere"), 404),
+        (known(late("/one/mcp")).with("Content-Type", "text/plain"), 415),
+        (known(late("/one/mcp")).with("Accept", "image/png"), 406),
+        (known(Request::new("PUT", "/one/mcp").header("Content-Length", "100")), 405),
+    ] {
+        let mut connection = Connection::open(gateway.address());
+        connection.request(&request);
+        let head = connection.response().head;
+        assert_eq!((head.status, head.header("connection")), (status, Some("close")), "{request:?}");
+        connection.await_close();
+    }
+    let mut connection = Connection::open(gateway.address());
+    for _ in 0..2 {
+        connection.request(&Request::get("/one/mcp"));
+        let head = connection.response().head;
+        assert_eq!((head.status, head.header("connection")), (401, None), "there was no body");
+    }
+}
+
 /// RFC 9110 section 11: the scheme in any case; several `Authorization` fields are a 400, also with a good one.
 #[test]
 fn a_good_key_is_shown_once() {

@@ -102,5 +102,8 @@ fn every_example_loads() {
         seen.push(name);
     }
     seen.sort();
-    assert_eq!(seen, ["behind-nginx.toml", "kubernetes.toml", "lan.toml", "many-servers.toml"]);
+    assert_eq!(
+        seen,
+        ["behind-nginx.toml", "internet.toml", "kubernetes.toml", "lan.toml", "many-servers.toml", "tls.toml"]
+    );
 }
