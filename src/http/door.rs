@@ -169,6 +169,18 @@ impl Door {
         response
     }
 
+    /// Refuses a request for what its head shows, whoever asks.
+    fn refuse_head(
+        &self,
+        refused: &Refused,
+        request: &Request<Incoming>,
+        about: &About<'_>,
+        arrival: &Arrival,
+    ) -> Response<Body> {
+        let value = refused_value(refused, request);
+        self.refuse(refused, about, arrival, Details { value: value.as_deref(), id: None }).into_response(None)
+    }
+
     /// Answers one request; what was none is refused.
     pub async fn handle(
         self: Arc<Self>,
@@ -196,9 +208,7 @@ impl Door {
         let admitted = match checked.and_then(|admitted| Guard::check_content(&request).map(|()| admitted)) {
             Ok(admitted) => admitted,
             Err(refused) => {
-                let value = refused_value(&refused, &request);
-                let refused = self.refuse(&refused, &about, &arrival, Details { value: value.as_deref(), id: None });
-                let mut response = refused.into_response(None);
+                let mut response = self.refuse_head(&refused, &request, &about, &arrival);
                 if has_body {
                     close(&mut response);
                 }
@@ -361,10 +371,9 @@ impl Door {
     ) -> Response<Body> {
         let about = About { server: None, principal: None, asked: OnceLock::new() };
         let admitted = rules.guard.check_public(request, arrival.local_bind);
-        let response = admitted.and_then(|_| metadata::answer(request.method(), document)).unwrap_or_else(|refused| {
-            let value = refused_value(&refused, request);
-            self.refuse(&refused, &about, arrival, Details { value: value.as_deref(), id: None }).into_response(None)
-        });
+        let response = admitted
+            .and_then(|_| metadata::answer(request.method(), document))
+            .unwrap_or_else(|refused| self.refuse_head(&refused, request, &about, arrival));
         self.metrics.http_response(Route::WellKnown, response.status().as_u16());
         response
     }

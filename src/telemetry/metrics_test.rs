@@ -46,7 +46,11 @@ fn exercise_server(server: &ServerMetrics, tools: &[String]) {
     StreamCut::ALL.iter().for_each(|reason| server.stream_cut(*reason));
     Resume::ALL.iter().for_each(|result| server.resumed(*result));
     for direction in Direction::ALL {
-        Notice::ALL.iter().for_each(|kind| server.notification(*direction, *kind));
+        // Clients neither log nor hold resources.
+        let kinds = Notice::ALL
+            .iter()
+            .filter(|kind| *direction == Direction::ToClient || !matches!(kind, Notice::Log | Notice::ResourceUpdated));
+        kinds.for_each(|kind| server.notification(*direction, *kind));
         server.pipe_bytes(*direction, 10);
     }
     Dropped::ALL.iter().for_each(|reason| server.notification_dropped(*reason));
@@ -80,7 +84,14 @@ fn exercise_gateway(metrics: &Metrics) {
         };
         statuses.iter().for_each(|status| metrics.http_response(*route, *status));
     }
-    Refusal::ALL.iter().for_each(|reason| metrics.refused_unrouted(*reason));
+    // Where no server is meant, there is none to be full.
+    let unrouted = Refusal::ALL.iter().filter(|reason| {
+        !matches!(
+            reason,
+            Refusal::Scope | Refusal::Sessions | Refusal::PoolFull | Refusal::QueueFull | Refusal::Breaker
+        )
+    });
+    unrouted.for_each(|reason| metrics.refused_unrouted(*reason));
     drop(metrics.connection_opened("127.0.0.1:8080"));
     Accepted::ALL.iter().for_each(|result| metrics.accepted("127.0.0.1:8080", *result));
     metrics.accept_error("EMFILE");
