@@ -134,7 +134,7 @@ pub enum Malformed {
     LineEnd,
     /// A field whose name or value holds what it must not, or that goes on in a further line (section 5).
     Field,
-    /// A field name with `_`, which others read as `-`.
+    /// A field name with `_` that is another where that is read as `-`.
     Underscore,
     /// None or several `Host` (section 3.2).
     Host,

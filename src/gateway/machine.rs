@@ -40,11 +40,11 @@ struct Demand {
 }
 
 /// Connections of clients that leave enough descriptors for the servers' processes: as many as those may become, or
-/// half of what there is.
+/// half of what there is; and a quarter of all, however few those are.
 pub(super) fn connections_beside_children(nofile: u64, config: &Config) -> u64 {
     let room = nofile.saturating_sub(DESCRIPTORS_RESERVED);
     let children = children_of(config).map_or(u64::MAX, |children| children.saturating_mul(DESCRIPTORS_PER_CHILD));
-    room - children.min(room / 2)
+    (room - children.min(room / 2)).max(nofile / 4)
 }
 
 /// Processes of all servers together; `None` is any number.
@@ -162,7 +162,7 @@ mod tests {
             connections_beside_children(nofile, &config)
         };
         assert_eq!((most(1024, 64), most(1024, 10), most(1024, 0)), (704, 920, 480));
-        assert_eq!((most(256, 64), most(64, 64), most(0, 1)), (96, 0, 0));
+        assert_eq!((most(256, 64), most(64, 64), most(0, 1)), (96, 16, 0));
     }
 
     fn demand(nofile: u64, room: Room, children: Option<u64>) -> Demand {

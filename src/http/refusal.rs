@@ -363,7 +363,7 @@ fn text_of(malformed: Malformed) -> &'static str {
         Malformed::TooManyFields => "The request has too many header fields",
         Malformed::LineEnd => "A line does not end with CR LF",
         Malformed::Field => "A header field is malformed",
-        Malformed::Underscore => "The name of a header field has an underscore",
+        Malformed::Underscore => "The name of a header field passes for another with its underscore",
         Malformed::Host => "The request must name exactly one host",
         Malformed::HostDisagrees => "The request target and the Host header disagree",
         Malformed::Length => "The request must say once how long it is",

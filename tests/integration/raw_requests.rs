@@ -121,7 +121,7 @@ fn bad_heads(session: &Session) -> Vec<(&'static str, Vec<u8>, u16)> {
         ("a version in small letters", of("POST /fake/mcp http/1.1"), 400),
         ("a version of three digits", of("POST /fake/mcp HTTP/1.11"), 400),
         ("another version", of("POST /fake/mcp HTTP/1.2"), 505),
-        ("HTTP/2 without a word", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 505),
+        ("HTTP/2 without a word", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 400),
         ("a body in HTTP/1.0", of("POST /fake/mcp HTTP/1.0"), 400),
         ("chunks in HTTP/1.0", chunked("Transfer-Encoding: chunked\r\n").replacen("HTTP/1.1", "HTTP/1.0", 1), 400),
         ("two empty lines before it", format!("\r\n\r\n{}", sized("")), 400),

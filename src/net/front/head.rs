@@ -158,12 +158,6 @@ impl RequestLine {
         if !is_legal {
             return Err(Malformed::RequestLine);
         }
-        let is_old = match version {
-            b"HTTP/1.1" => false,
-            b"HTTP/1.0" => true,
-            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(Malformed::Version),
-            _ => return Err(Malformed::RequestLine),
-        };
         if target.len() > LONGEST_TARGET {
             return Err(Malformed::TargetTooLong);
         }
@@ -172,6 +166,12 @@ impl RequestLine {
             [b'/', ..] => None,
             b"*" if method == b"OPTIONS" => None,
             _ => Some(authority(target, line.start + first + 1).ok_or(Malformed::RequestLine)?),
+        };
+        let is_old = match version {
+            b"HTTP/1.1" => false,
+            b"HTTP/1.0" => true,
+            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(Malformed::Version),
+            _ => return Err(Malformed::RequestLine),
         };
         Ok(RequestLine { is_old, authority })
     }
@@ -208,8 +208,13 @@ pub(super) fn split_field(bytes: &[u8], line: Range<usize>) -> Result<(Range<usi
     let colon = line.start + memchr(b':', &bytes[line.clone()]).ok_or(Malformed::Field)?;
     let name = line.start..colon;
     if name.is_empty() || !bytes[name.clone()].iter().all(|byte| is_of(NAME, *byte)) {
-        let but_for_underscores = bytes[name].iter().all(|byte| is_of(METHOD, *byte));
-        return Err(if but_for_underscores && colon > line.start { Malformed::Underscore } else { Malformed::Field });
+        let is_token = !name.is_empty() && bytes[name.clone()].iter().all(|byte| is_of(METHOD, *byte));
+        if !is_token {
+            return Err(Malformed::Field);
+        }
+        if may_pass_for_another(&bytes[name.clone()]) {
+            return Err(Malformed::Underscore);
+        }
     }
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let (mut begin, mut end) = (colon + 1, line.end);
@@ -224,6 +229,18 @@ pub(super) fn split_field(bytes: &[u8], line: Range<usize>) -> Result<(Range<usi
         .iter()
         .fold(false, |found, byte| found | ((*byte < b' ') & (*byte != b'\t')) | (*byte == 0x7f));
     if has_control { Err(Malformed::Field) } else { Ok((name, begin..end)) }
+}
+
+/// Whether a name with `_` is, to whoever reads that as `-`, one that says how long a request is, whom it comes from or
+/// what it belongs to.
+fn may_pass_for_another(name: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 7] =
+        [b"x-", b"forwarded", b"content-", b"transfer-", b"mcp-", b"last-event-", b"true-client-"];
+    let reads_so = |(byte, expected): (&u8, &u8)| {
+        let byte = if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        byte == *expected
+    };
+    BEGINNINGS.iter().any(|begin| name.len() >= begin.len() && name.iter().zip(*begin).all(reads_so))
 }
 
 /// What a field means for where the request ends and whom it asks.
@@ -250,7 +267,7 @@ impl Meaning {
 
 /// Bytes of a token (RFC 9110 section 5.6.2).
 const METHOD: u8 = 1;
-/// The same but for `_`: a field name that somebody behind or before us reads with `-`.
+/// The same but for `_`, which somebody behind or before us reads as `-` in the name of a field.
 const NAME: u8 = 2;
 /// Bytes of a target (RFC 3986: unreserved, reserved but for `#`, and `%`).
 const TARGET: u8 = 4;
