@@ -26,10 +26,12 @@ mod route;
 pub mod session;
 mod shared_calls;
 pub mod shared_child;
+mod shared_tasks;
 mod shared_wishes;
 mod sharing;
 pub mod stream;
 mod streams;
+mod tasks;
 mod turns;
 mod wishes;
 

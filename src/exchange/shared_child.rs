@@ -22,6 +22,7 @@ use crate::config::{Pool, Queue};
 use crate::exchange::greeting::Greeting;
 use crate::exchange::session::Session;
 use crate::exchange::shared_calls::Waiting;
+use crate::exchange::tasks::Tasks;
 use crate::exchange::turns::Turns;
 use crate::exchange::wishes::{Level, Wishes};
 use crate::mcp::message::Message;
@@ -78,9 +79,21 @@ pub enum Condition {
 }
 
 #[derive(Default)]
-struct Members {
+pub(super) struct Members {
     by_number: HashMap<u64, Weak<Session>>,
     next: u64,
+}
+
+impl Members {
+    /// Whether this session has a place.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// The session with this place, if it is seated.
+    pub(super) fn get(&self, number: u64) -> Option<Arc<Session>> {
+        self.by_number.get(&number)?.upgrade()
+    }
 }
 
 pub(super) struct State {
@@ -89,9 +102,10 @@ pub(super) struct State {
     /// Whether that process answered, and has been told what is in effect.
     is_ready: bool,
     greeting: Option<Arc<Greeting>>,
-    members: Members,
+    pub(super) members: Members,
     pub(super) turns: Turns<Waiting>,
     pub(super) wishes: Wishes,
+    pub(super) tasks: Tasks,
     /// Requests of its own whose answers are waited for.
     own: HashMap<u64, oneshot::Sender<Result<Message, Loss>>>,
     /// Requests of its own that the child has not answered, and nobody waits for; oldest first.
@@ -111,6 +125,8 @@ impl State {
 
 /// The child of many sessions.
 pub struct SharedChild {
+    /// Itself, for what it asks while it is told something.
+    own: Weak<SharedChild>,
     pub(super) parts: SharedParts,
     /// The process of the last handshake.
     pid: AtomicU32,
@@ -163,12 +179,14 @@ impl SharedChild {
             members: Members::default(),
             turns: Turns::new(calls, parts.waiting.messages, parts.waiting.bytes),
             wishes: Wishes::default(),
+            tasks: Tasks::default(),
             own: HashMap::new(),
             told: VecDeque::new(),
             abandoned: HashMap::new(),
             lifespan: Lifespan::begin(&parts.limits, Instant::now(), rand::random()),
         };
-        Arc::new(SharedChild {
+        Arc::new_cyclic(|own| SharedChild {
+            own: Weak::clone(own),
             parts,
             pid: AtomicU32::new(0),
             telling: Mutex::new(()),
@@ -401,8 +419,10 @@ impl SharedChild {
                 return;
             }
             state.lifespan.leave(Instant::now());
+            state.tasks.leave(number);
         }
         self.end_wishing(number);
+        self.cancel_ownerless();
     }
 
     /// As [`SharedChild::close`], if its process is to be stopped for its age, its uses or its idleness, which is never
@@ -472,8 +492,7 @@ impl SharedChild {
         let sessions: Vec<Arc<Session>> = {
             let state = self.state();
             let subscribers = message.string(message.fields().uri).map(|uri| state.wishes.subscribers(&uri));
-            let members = &state.members.by_number;
-            subscribers.into_iter().flatten().filter_map(|number| members.get(&number)?.upgrade()).collect()
+            subscribers.into_iter().flatten().filter_map(|number| state.members.get(number)).collect()
         };
         if sessions.is_empty() {
             self.drop_notification(Dropped::NoRequest);
@@ -481,16 +500,21 @@ impl SharedChild {
         tell(sessions, message);
     }
 
-    /// A log message names no request: it is some session's only where one call alone can have caused it.
+    /// A log message names no request: unless it names a task, it is some session's only where one call alone can have
+    /// caused it.
     fn tell_the_only_caller(&self, message: &Message) {
         let level = message.string(message.fields().level).and_then(|name| Level::named(&name));
         let session = {
             let mut state = self.state();
             state.abandoned.retain(|_, since| since.elapsed() < LINGER);
             let hears = |number: &u64| level.is_none_or(|level| state.wishes.hears(*number, level));
-            let is_alone = |number: &u64| state.abandoned.keys().all(|other| other == number);
-            let caller = state.turns.only().filter(hears).filter(is_alone);
-            caller.and_then(|number| state.members.by_number.get(&number)?.upgrade())
+            let is_alone =
+                |number: &u64| state.abandoned.keys().all(|other| other == number) && state.tasks.are_all_of(*number);
+            let whose = match message.string(message.fields().related_task) {
+                Some(task) => state.tasks.owner(&task),
+                None => state.turns.only().filter(is_alone),
+            };
+            whose.filter(hears).and_then(|number| state.members.get(number))
         };
         match session {
             Some(session) => session.hear_alone(message),
@@ -508,7 +532,7 @@ impl SharedChild {
         state.abandoned.insert(session, Instant::now());
     }
 
-    fn drop_notification(&self, why: Dropped) {
+    pub(super) fn drop_notification(&self, why: Dropped) {
         self.parts.metrics.notification_dropped(why);
     }
 }
@@ -538,6 +562,8 @@ impl Participant for SharedChild {
                 Answer::Message(message) => Ok(message.clone()),
                 Answer::Lost(loss) => Err(loss),
             });
+        } else if let Some(own) = self.own.upgrade() {
+            own.note_new_task(call, answer, false);
         }
     }
 
@@ -556,8 +582,13 @@ impl Participant for SharedChild {
             Notice::ListChanged => self.tell_everybody(message),
             Notice::ResourceUpdated => self.tell_subscribers(message),
             Notice::Log => self.tell_the_only_caller(message),
+            Notice::Other if message.calls("notifications/tasks/status") => self.tell_owner(message),
             Notice::Progress | Notice::Cancelled | Notice::Other => self.drop_notification(Dropped::NoRequest),
         }
+    }
+
+    fn late_progress(&self, message: &Message, call: u64) -> bool {
+        self.tell_progress(message, call)
     }
 
     fn settle(&self) {}
@@ -576,6 +607,7 @@ impl Participant for SharedChild {
             state.own.clear();
             state.told.clear();
             state.abandoned.clear();
+            state.tasks.clear();
             self.condition.send_if_modified(|condition| {
                 let was_ready = *condition == Condition::Ready;
                 if was_ready {

@@ -225,11 +225,11 @@ impl SharedChildren {
         started.map_err(|_| Condition::Failed)
     }
 
-    async fn until_done(&self, child: &SharedChild) -> Done {
+    async fn until_done(&self, child: &Arc<SharedChild>) -> Done {
         loop {
             tokio::select! {
                 () = child.gone() => return Done::Gone,
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(LOOK_EVERY) => child.cancel_ownerless(),
             }
             // A server that a reload took the place of keeps a child only while sessions have one.
             let retired = self.state().retired;

@@ -107,6 +107,7 @@ mod sessions;
 mod sharing;
 mod sharing_death;
 mod sharing_load;
+mod sharing_tasks;
 mod sharing_turns;
 mod sharing_wishes;
 mod smoke;

@@ -268,31 +268,6 @@ fn a_call_times_out_alone() {
     assert_eq!(steady.finish().response(&json!(1))["result"]["content"][0]["text"], "progressed");
 }
 
-/// R:P16: tasks are kept apart by not being there: they are not offered, their methods are refused, and a call that wishes
-/// for one is a call like any other (2025-11-25 tasks).
-#[test]
-fn tasks_are_refused() {
-    let record = Record::new();
-    let merge = r#"{"capabilities":{"tools":{},"tasks":{"list":{},"requests":{"tools":{"call":{}}}},"zz":{"n":1.50}}}"#;
-    let server = shared().option("--record", record.path()).arg("--init-merge").arg(merge);
-    let gateway = Gateway::start(&server.toml());
-    let (_, text) = greeting(&gateway, "2025-11-25", "1", &json!({}));
-    assert!(text.contains(r#""capabilities":{"tools":{},"zz":{"n":1.5"#) && !text.contains("tasks"), "{text}");
-    let session = open(&gateway);
-    for method in ["tasks/get", "tasks/list", "tasks/result", "tasks/cancel"] {
-        let answer = session.request(1, method, json!({ "taskId": "t" }));
-        assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
-        assert!(read(&record, method).is_empty());
-    }
-    let mut augmented = call(2, "echo", json!({}), None);
-    augmented["params"]["task"] = json!({ "ttl": 60000 });
-    let answer = session.post(augmented.to_string()).response(&json!(2));
-    assert_eq!(answer["result"]["structuredContent"], json!({}), "{answer}");
-    let seen = read(&record, "tools/call");
-    assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0]["params"], json!({ "name": "echo", "arguments": {} }), "a call like any other");
-}
-
 /// R:P20, C:B44: pages of a list come from the process that gave the cursor.
 #[test]
 fn cursors_work() {
