@@ -164,7 +164,8 @@ impl Session {
     }
 }
 
-fn result_of(answer: Answer<'_>) -> Option<&[u8]> {
+/// The result an answer gives, if it is one.
+pub(super) fn result_of(answer: Answer<'_>) -> Option<&[u8]> {
     let Answer::Message(message) = answer else { return None };
     if message.kind() != Kind::Result {
         return None;

@@ -168,7 +168,11 @@ impl SharedChildren {
             let began = Instant::now();
             let pause = match self.start(child, own).await {
                 Ok(()) => {
-                    if matches!(self.until_done(child).await, Done::Unused) {
+                    let done = tokio::select! {
+                        done = self.until_done(child) => done,
+                        never = child.follow_lists() => match never {},
+                    };
+                    if matches!(done, Done::Unused) {
                         return;
                     }
                     backoff.after(began.elapsed())

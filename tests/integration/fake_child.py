@@ -30,6 +30,7 @@ Options (argv)         what the child does
 --tasks                offers tasks: a call with `task` becomes one, which tells when it is over; `task-1`,
                        `task-2`, … in every process
 --task-id ID           every task has that id
+--uris-file PATH       the resources are those that file names, one a line, if it exists
 --list-file PATH       `tools/list` is that file's text, if it exists; `error` in it: an error
 --page-size N          lists tools in pages of N, with opaque cursors; -32602 for a cursor it never gave
 --ignore-eof           lives on when stdin ends    --ignore-term         ignores SIGTERM
@@ -131,9 +132,16 @@ def list_tools(params):
     return dump(page)
 
 
+def uris():
+    if not os.path.exists(given := option("uris-file", "")):
+        return URIS
+    with open(given, encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
 def resource_named(params):
     uri = json.loads(params.get("uri", b'""'))
-    return uri if uri in URIS else None
+    return uri if uri in uris() else None
 
 
 def call_tool(id, params):
@@ -202,7 +210,7 @@ def request(id, method, raw):
     if method.startswith("tasks/") and option("tasks"):
         return fake_tasks.request(id, method[6:], params)
     if method == "resources/list":
-        return answer(dump({"resources": [{"uri": uri, "name": uri[-1]} for uri in URIS]}))
+        return answer(dump({"resources": [{"uri": uri, "name": uri[-1]} for uri in uris()]}))
     if method == "resources/templates/list":
         return answer(b'{"resourceTemplates":[{"uriTemplate":"fake://{x}","name":"x"}]}')
     if method in ("resources/read", "resources/subscribe", "resources/unsubscribe"):

@@ -106,6 +106,7 @@ mod session_room;
 mod sessions;
 mod sharing;
 mod sharing_death;
+mod sharing_lists;
 mod sharing_load;
 mod sharing_tasks;
 mod sharing_turns;

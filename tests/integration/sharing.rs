@@ -170,7 +170,9 @@ fn the_child_hears_nothing_of_single_sessions() {
     let gateway = Gateway::start(&shared().option("--record", record.path()).toml());
     let session = open(&gateway);
     state(&session);
-    let before = record.lines().len();
+    // The gateway reads lists in its own name, some time.
+    let lines = || record.lines().into_iter().filter(|line| !line.contains("/list\"")).count();
+    let before = lines();
     assert_eq!(
         session.post(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#).raw(),
         r#"{"jsonrpc":"2.0","id":"p","result":{}}"#
@@ -182,8 +184,7 @@ fn the_child_hears_nothing_of_single_sessions() {
     }
     assert_eq!(session.respond(&json!("ask"), json!({})).status(), 202);
     session.call(1, "echo", json!({}));
-    let lines = record.lines();
-    assert_eq!(lines.len(), before + 1, "{:?}", &lines[before..]);
+    assert_eq!(lines(), before + 1, "{:?}", record.lines());
 }
 
 /// R:P03, R:P18, F:B08, C:B48: what a shared child asks is refused at once, whatever the client declared and however few
