@@ -151,23 +151,24 @@ impl Lists {
         known.is_stale = known.is_told;
     }
 
-    /// A list that is to be read.
+    /// A list that is to be read, one that sessions wait for first.
     #[must_use]
     pub fn next(&self) -> Option<Stale> {
         let all = List::ALL.into_iter().map(|list| (list, &self.known[list as usize]));
-        let mut stale = all.filter(|(_, known)| known.is_stale);
-        stale.next().map(|(list, known)| Stale { list, is_due: known.is_due, change: known.changes })
+        let stale = all.filter(|(_, known)| known.is_stale).min_by_key(|(_, known)| !known.is_due);
+        stale.map(|(list, known)| Stale { list, is_due: known.is_due, change: known.changes })
     }
 
-    /// A list was read, or could not be. Whether sessions are to be told that it changed.
-    pub fn learn(&mut self, stale: Stale, digest: Option<Digest>) -> bool {
+    /// A list was read, or could not be. Whether sessions are to be told that it is another one; `None` if it changed
+    /// meanwhile, and is to be read again.
+    pub fn learn(&mut self, stale: Stale, digest: Option<Digest>) -> Option<bool> {
         let known = &mut self.known[stale.list as usize];
         if known.changes != stale.change {
-            return false;
+            return None;
         }
         let is_other = known.is_due && (digest.is_none() || known.digest != digest);
         (known.digest, known.is_stale, known.is_due) = (digest, false, false);
-        is_other
+        Some(is_other)
     }
 }
 
@@ -218,18 +219,32 @@ mod tests {
         assert!(lists.begin(&greeting(TOOLS), false).is_empty());
         let first = lists.next().expect("tools");
         assert_eq!((first.list, first.is_due), (List::Tools, false));
-        assert!(!lists.learn(first, Some([1; 32])), "there was none before");
+        assert_eq!(lists.learn(first, Some([1; 32])), Some(false), "there was none before");
         assert_eq!(lists.next(), None, "of prompts no changes are told");
         for (digest, is_told) in [([1; 32], false), ([2; 32], true), ([2; 32], false)] {
             assert!(lists.begin(&greeting(TOOLS), true).is_empty());
             let stale = lists.next().expect("tools");
             assert!(stale.is_due);
-            assert_eq!(lists.learn(stale, Some(digest)), is_told);
+            assert_eq!(lists.learn(stale, Some(digest)), Some(is_told));
         }
         lists.begin(&greeting(TOOLS), true);
         let stale = lists.next().expect("tools");
-        assert!(lists.learn(stale, None), "it cannot be compared");
+        assert_eq!(lists.learn(stale, None), Some(true), "it cannot be compared");
         assert_eq!(lists.begin(&greeting("{}"), true), [List::Tools], "nor can the next");
+        let stale = lists.next().expect("tools");
+        lists.learn(stale, Some([3; 32]));
+        let both = greeting(r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true}}"#);
+        lists.begin(&both, true);
+        assert!(lists.next().is_some_and(|stale| stale.list == List::Tools && stale.is_due));
+        lists.change(List::Tools);
+        assert!(lists.next().is_some_and(|stale| stale.list == List::Tools), "nobody has read the prompts");
+        lists.begin(&both, false);
+        let tools = lists.next().expect("tools");
+        lists.learn(tools, None);
+        let prompts = lists.next().expect("prompts");
+        lists.learn(prompts, Some([4; 32]));
+        assert_eq!(lists.begin(&both, true), [List::Tools]);
+        assert!(lists.next().is_some_and(|stale| stale.list == List::Prompts), "who is waited for is first");
     }
 
     #[test]
@@ -241,9 +256,9 @@ mod tests {
         lists.begin(&greeting(TOOLS), true);
         let before = lists.next().expect("tools");
         lists.change(List::Tools);
-        assert!(!lists.learn(before, Some([2; 32])), "everybody has been told");
+        assert_eq!(lists.learn(before, Some([2; 32])), None, "everybody has been told");
         let again = lists.next().expect("it is read again");
-        assert!(!again.is_due && !lists.learn(again, Some([3; 32])));
+        assert_eq!((again.is_due, lists.learn(again, Some([3; 32]))), (false, Some(false)));
         assert_eq!(lists.next(), None);
         assert_eq!(List::changed("notifications/prompts/list_changed"), Some(List::Prompts));
         assert_eq!(List::changed("notifications/roots/list_changed"), None);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
+use tracing::debug;
 
 use crate::exchange::lists::{Digest, List, Next, Pages, Stale};
 use crate::exchange::shared_child::SharedChild;
@@ -27,29 +28,42 @@ impl SharedChild {
     /// Reads the lists of its process, again after each change, and tells the sessions what is not as it was with the
     /// process before. For as long as that process lives.
     pub async fn follow_lists(self: &Arc<Self>) -> Infallible {
+        // Whether what is stale may be read now that nobody waits for.
+        let mut may_read = false;
         loop {
-            let stale = self.state().lists.next();
-            match stale {
-                Some(stale) => self.look_at(stale).await,
-                None => self.changed.notified().await,
+            let next = self.state().lists.next();
+            match next {
+                Some(stale) if stale.is_due || may_read => may_read &= self.look_at(stale).await,
+                Some(_) => {
+                    self.idle().await;
+                    may_read = true;
+                }
+                None => {
+                    self.changed.notified().await;
+                    may_read = false;
+                }
             }
         }
     }
 
-    async fn look_at(self: &Arc<Self>, stale: Stale) {
-        if !stale.is_due {
-            self.idle().await;
-        }
+    /// Reads a list. Whether it is known now.
+    async fn look_at(self: &Arc<Self>, stale: Stale) -> bool {
         let digest = match timeout(LIST_WAIT, self.read_list(stale.list)).await {
-            // Another process may follow, and another try.
-            Ok(Err(Loss::ChildGone { .. })) => return sleep(PAUSE).await,
             Ok(Ok(digest)) => digest,
+            Ok(Err(Loss::ChildGone { .. })) => {
+                // Another process may follow, and another try.
+                sleep(PAUSE).await;
+                return false;
+            }
             Ok(Err(Loss::TooLarge | Loss::BadLine)) | Err(_) => None,
         };
-        let is_other = self.state().lists.learn(stale, digest);
+        let learned = self.state().lists.learn(stale, digest);
+        let Some(is_other) = learned else { return false };
+        debug!(event = "child_list", server = %self.parts.server, list = stale.list.name(), told = is_other);
         if is_other {
             self.announce(stale.list);
         }
+        true
     }
 
     /// Waits until a list can be read without being in a session's way, which a server that is always busy never lets be.

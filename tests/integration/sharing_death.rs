@@ -26,7 +26,7 @@ fn starts(gateway: &Gateway) -> usize {
 #[test]
 fn sessions_outlive_their_child() {
     let record = Record::new();
-    let gateway = Gateway::start(&shared().option("--record", record.path()).toml());
+    let gateway = Gateway::start(&format!("{VERBOSE}{}", shared().option("--record", record.path()).toml()));
     let sessions: Vec<Session> = (0..5).map(|_| open(&gateway)).collect();
     let streams: Vec<_> = sessions.iter().map(Session::get).collect();
     let answer = sessions[0].request(1, "logging/setLevel", json!({ "level": "debug" }));
@@ -35,7 +35,7 @@ fn sessions_outlive_their_child() {
         assert_eq!(session.request(1, "resources/subscribe", json!({ "uri": "fake://b" }))["result"], json!({}));
     }
     let child = child_of(&sessions[0]);
-    await_lists(&record, 1);
+    await_lists(&gateway, 1);
     let calls: Vec<_> = (0..40).map(|n| sessions[n % 5].send_call(n, "hold", json!({ "gate": "g", "n": n }))).collect();
     await_that("what the child may have at once", || (read(&record, "tools/call").len() == 32 + 1).then_some(()));
     gateway.await_metric("requests_in_flight", &[], |count| count == 40.0);
@@ -56,8 +56,7 @@ fn sessions_outlive_their_child() {
     assert_eq!((&said["initializes"], &said["initialized"]), (&json!(1), &json!(1)));
     let held = read(&record, "tools/call").into_iter().filter(|call| call["params"]["name"] == "hold");
     assert_eq!(held.count(), 32, "none is repeated");
-    await_lists(&record, 2);
-    sessions[0].call(0, "echo", json!({}));
+    await_lists(&gateway, 2);
     for (session, stream) in sessions.iter().zip(streams) {
         session.delete();
         let rest = stream.rest();
@@ -67,9 +66,14 @@ fn sessions_outlive_their_child() {
     assert_eq!(starts(&gateway), 2);
 }
 
-/// Waits until so many processes were asked for the last of their lists.
-pub fn await_lists(record: &Record, count: usize) {
-    await_that("the lists", || (read(record, "prompts/list").len() >= count).then_some(()));
+/// What shows when the gateway has read a list.
+pub const VERBOSE: &str = "[telemetry.log]\nlevel = \"debug\"\n";
+
+/// Waits until the gateway has read the lists of so many processes.
+pub fn await_lists(gateway: &Gateway, count: usize) {
+    for list in ["tools", "resources", "prompts"] {
+        gateway.await_events("child_list", count, |event| event["list"] == list);
+    }
 }
 
 /// F:A04: of 200 calls in flight on a child that is killed each is answered once, at once, and the sessions are served

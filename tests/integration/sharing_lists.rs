@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::child::{Record, Server};
-use crate::gateway::{Gateway, await_that};
+use crate::gateway::Gateway;
 use crate::session::Session;
 use crate::sharing::{open, read, shared};
-use crate::sharing_death::{await_lists, child_of};
+use crate::sharing_death::{VERBOSE, await_lists, child_of};
 use crate::sse::EventStream;
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
@@ -22,11 +22,9 @@ fn with_tools(record: &Record, files: &Record, tools: &str) -> (Server, PathBuf)
 }
 
 /// Has the child replaced, and waits until its lists are read.
-fn replace(session: &Session, record: &Record, after: usize) {
+fn replace(session: &Session, gateway: &Gateway, after: usize) {
     child_of(session).kill();
-    await_lists(record, after);
-    // What is to be told by now has been told before this is answered.
-    session.call("settled", "echo", json!({}));
+    await_lists(gateway, after);
 }
 
 /// Fails unless the stream ends without another message.
@@ -41,16 +39,16 @@ fn expect_nothing(session: &Session, stream: EventStream) {
 fn what_differs_is_told() {
     let (record, files) = (Record::new(), Record::new());
     let (server, list) = with_tools(&record, &files, r#"{"tools":[{"name":"echo"}]}"#);
-    let gateway = Gateway::start(&server.toml());
+    let gateway = Gateway::start(&format!("{VERBOSE}{}", server.toml()));
     let (a, b) = (open(&gateway), open(&gateway));
     let mut streams = [&a, &b].map(Session::get);
-    await_lists(&record, 1);
+    await_lists(&gateway, 1);
     fs::write(&list, r#"{"tools":[{"name":"echo","title":"E"}]}"#).unwrap();
-    replace(&a, &record, 2);
+    replace(&a, &gateway, 2);
     for stream in &mut streams {
         assert_eq!(stream.next_message()["method"], TOOLS_CHANGED);
     }
-    replace(&a, &record, 3);
+    replace(&a, &gateway, 3);
     for (session, stream) in [&a, &b].into_iter().zip(streams) {
         expect_nothing(session, stream);
     }
@@ -63,17 +61,17 @@ fn what_differs_is_told() {
 fn what_cannot_be_compared_is_told() {
     let (record, files) = (Record::new(), Record::new());
     let (server, list) = with_tools(&record, &files, "error");
-    let gateway = Gateway::start(&server.arg("--page-size").arg("7").toml());
+    let gateway = Gateway::start(&format!("{VERBOSE}{}", server.arg("--page-size").arg("7").toml()));
     let session = open(&gateway);
     let mut stream = session.get();
-    await_lists(&record, 1);
+    await_lists(&gateway, 1);
     fs::remove_file(&list).unwrap();
-    replace(&session, &record, 2);
+    replace(&session, &gateway, 2);
     assert_eq!(stream.next_message()["method"], TOOLS_CHANGED);
     assert!(read(&record, "tools/list").len() > 5, "page by page");
-    replace(&session, &record, 3);
+    replace(&session, &gateway, 3);
     fs::write(&list, "error").unwrap();
-    replace(&session, &record, 4);
+    replace(&session, &gateway, 4);
     assert_eq!(stream.next_message()["method"], TOOLS_CHANGED);
     expect_nothing(&session, stream);
 }
@@ -83,18 +81,17 @@ fn what_cannot_be_compared_is_told() {
 fn a_change_that_was_told_is_not_told_again() {
     let (record, files) = (Record::new(), Record::new());
     let (server, list) = with_tools(&record, &files, r#"{"tools":[{"name":"echo"}]}"#);
-    let gateway = Gateway::start(&server.toml());
+    let gateway = Gateway::start(&format!("{VERBOSE}{}", server.toml()));
     let session = open(&gateway);
     let mut stream = session.get();
-    await_lists(&record, 1);
+    await_lists(&gateway, 1);
     fs::write(&list, r#"{"tools":[]}"#).unwrap();
     session.call(1, "notify", json!({ "method": TOOLS_CHANGED, "count": 20 }));
     for _ in 0..20 {
         assert_eq!(stream.next_message()["method"], TOOLS_CHANGED);
     }
-    await_that("another look", || (read(&record, "tools/list").len() == 2).then_some(()));
-    session.call(2, "echo", json!({}));
-    replace(&session, &record, 2);
+    gateway.await_events("child_list", 2, |event| event["list"] == "tools");
+    replace(&session, &gateway, 2);
     expect_nothing(&session, stream);
     assert_eq!(read(&record, "tools/list").len(), 3, "not once for each notification");
 }
