@@ -33,6 +33,9 @@ use crate::upstream::conversation::Conversation;
 use crate::upstream::lifespan::Lifespan;
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
+#[cfg(test)]
+mod tests;
+
 /// How long a call that was given up may still be what the child logs about: it was told to stop, and does not say when
 /// it has.
 const LINGER: Duration = Duration::from_secs(30);

@@ -205,6 +205,15 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
+    /// One that nobody writes anywhere.
+    #[cfg(test)]
+    pub(crate) fn unheard() -> AccessLog {
+        use crate::config::{Access, LogFormat, Metrics, Telemetry};
+        let metrics = Metrics { tools: false, max_tools: 0 };
+        let config = Telemetry { level: LogLevel::Error, format: LogFormat::Json, access: Access::Off, metrics };
+        AccessLog { spool: Arc::new(Spool::new()), format: Format::Json, loudness: Arc::new(Loudness::new(&config)) }
+    }
+
     /// How much is logged, here and by everybody else.
     #[must_use]
     pub fn loudness(&self) -> &Loudness {

@@ -148,6 +148,12 @@ impl Conversation {
         self.inflight().gone.is_some()
     }
 
+    /// Calls in flight.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.inflight().calls.len()
+    }
+
     /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
     #[must_use]
     pub fn reserve(&self) -> u64 {
