@@ -84,6 +84,7 @@ impl Child {
             stdin: Some(stdin),
             stdout: Some(stdout),
             last_lines: LastLines::default(),
+            known_secrets: KnownSecrets::default(),
             exit,
             signals: mpsc::unbounded_channel().0,
             _owner: AbortOnDrop(tokio::spawn(async {}).abort_handle()),
