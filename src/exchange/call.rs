@@ -18,8 +18,8 @@ pub struct Call {
     pub post: Arc<Post>,
     /// The task it waits for, if it is a `tasks/result`.
     pub task: Option<Box<str>>,
-    /// What it subscribes to, if it is the first such request on a shared child.
-    pub subscription: Option<Box<str>>,
+    /// What its answer changes at a shared child.
+    pub errand: Option<Errand>,
     /// The tools its answer may name, if it asks for a list of them and some are hidden.
     pub tools: Option<Arc<Tools>>,
     /// What is counted and logged when it ends.
@@ -27,6 +27,28 @@ pub struct Call {
     /// Its clocks.
     pub clock: Clock,
     _in_flight: InFlight,
+}
+
+/// What the answer to a call on a shared child is noted for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// It is the first to subscribe to this.
+    Subscription(Box<str>),
+    /// It asks to become a task.
+    NewTask,
+    /// It is about this task.
+    Task(Query, Box<str>),
+}
+
+/// What is asked about a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// `tasks/get`
+    State,
+    /// `tasks/result`
+    Result,
+    /// `tasks/cancel`
+    Cancel,
 }
 
 impl Call {
@@ -40,7 +62,7 @@ impl Call {
             .filter(|task| task.len() <= MAX_ID)
             .map(|task| task.into_owned().into_boxed_str());
         let clock = Clock::new(account.started());
-        Call { id, post, task, subscription: None, tools: None, account, clock, _in_flight: in_flight }
+        Call { id, post, task, errand: None, tools: None, account, clock, _in_flight: in_flight }
     }
 
     /// The child showed progress, so many times since the last.

@@ -31,6 +31,8 @@ impl Participant for Session {
             (state.calls.remove(&call), state.phase == Phase::Starting)
         };
         if let Some(place) = self.link.place() {
+            // Before the client can ask for it.
+            self.note_task(place, call, taken.as_ref(), answer);
             place.child().end_turn(call);
         }
         let Some(taken) = taken else { return };
@@ -188,7 +190,7 @@ impl Session {
     }
 
     /// Sends something on a POST's stream, which it becomes if it is none yet.
-    fn push(&self, post: &Post, kind: EventKind, message: &Spliced<'_>) -> bool {
+    pub(super) fn push(&self, post: &Post, kind: EventKind, message: &Spliced<'_>) -> bool {
         let stream = post.push_quietly(kind, message, || self.open_stream());
         let delivered = stream.is_some();
         if let Some(stream) = stream {
@@ -304,7 +306,10 @@ impl Session {
     /// The way for a message of the child's own, and the POST it is certainly for. The POSTs are
     /// looked at outside the session's lock.
     fn target(&self, matter: Matter, message: &Message) -> (Target<Way>, Option<Arc<Post>>) {
-        let task = message.string(message.fields().related_task);
+        let fields = message.fields();
+        // A status names its task where other messages name what they are about.
+        let of_status = message.calls("notifications/tasks/status").then_some(fields.task_id).flatten();
+        let task = message.string(fields.related_task.or(of_status));
         let (mut ways, named) = {
             let state = self.state();
             let named = task.and_then(|task| {

@@ -1,10 +1,8 @@
 //! What a shared child answered to `initialize`, which is every session's answer.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::memmem;
 
 use crate::exchange::handshake::settled_revision;
 use crate::mcp::ids::Id;
@@ -19,8 +17,6 @@ pub struct Greeting {
     message: Message,
     revision: Revision,
     capabilities: serde_json::Value,
-    /// The child offers tasks, which it must not learn anybody wants: whose they are it does not tell.
-    hides_tasks: bool,
 }
 
 impl Greeting {
@@ -31,12 +27,10 @@ impl Greeting {
             return None;
         }
         let revision = settled_revision(answer)?;
-        let plain = without(answer, tasks_of_result, Author::Child);
-        let hides_tasks = plain.is_some();
-        let message = plain.unwrap_or_else(|| answer.clone().detached());
+        let message = without_task_list(answer).unwrap_or_else(|| answer.clone().detached());
         let (_, result) = result_of(&message)?;
         let mut result: serde_json::Value = serde_json::from_str(result).ok()?;
-        Some(Greeting { revision, capabilities: result["capabilities"].take(), hides_tasks, message })
+        Some(Greeting { revision, capabilities: result["capabilities"].take(), message })
     }
 
     /// The revision its child speaks.
@@ -63,12 +57,10 @@ impl Greeting {
         self.message.with_id(id)
     }
 
-    /// A call as the child gets it: without the wish for a task, which a receiver that declared none must not see to
-    /// (2025-11-25 tasks, Task Support and Handling).
+    /// Whether the child lets its tasks be cancelled.
     #[must_use]
-    pub fn call<'a>(&self, message: &'a Message) -> Cow<'a, Message> {
-        let plain = if self.hides_tasks { without(message, task_of_params, Author::Client) } else { None };
-        plain.map_or(Cow::Borrowed(message), Cow::Owned)
+    pub fn cancels_tasks(&self) -> bool {
+        !self.capabilities["tasks"]["cancel"].is_null()
     }
 }
 
@@ -78,33 +70,20 @@ fn result_of(message: &Message) -> Option<(usize, &str)> {
     Some((span.start(), std::str::from_utf8(span.of(message.text())).ok()?))
 }
 
-/// Where `capabilities.tasks` stands.
-fn tasks_of_result(message: &Message) -> Option<Range<usize>> {
-    let (start, result) = result_of(message)?;
+/// The answer without `capabilities.tasks.list`: the child's list would be that of all sessions. `None` where it has none.
+fn without_task_list(answer: &Message) -> Option<Message> {
+    let (start, result) = result_of(answer)?;
     let capabilities = value_of(result, "capabilities")?;
-    let tasks = cut_of(&result[capabilities.clone()], "tasks")?;
-    let start = start + capabilities.start;
-    Some(start + tasks.start..start + tasks.end)
+    let tasks = within(&capabilities, value_of(&result[capabilities.clone()], "tasks")?);
+    let list = within(&tasks, cut_of(&result[tasks.clone()], "list")?);
+    let text = answer.text();
+    let rest = [&text[..start + list.start], &text[start + list.end..]].concat();
+    Message::parse(Bytes::from(rest), Author::Child).ok()
 }
 
-/// Whether a call may wish for a task: very few do, and this is every call's way.
-pub fn mentions_task(message: &Message) -> bool {
-    message.calls("tools/call") && memmem::find(message.text(), b"\"task\"").is_some()
-}
-
-/// Where `params.task` stands.
-fn task_of_params(message: &Message) -> Option<Range<usize>> {
-    let params = message.fields().params?;
-    let task = cut_of(std::str::from_utf8(params.of(message.text())).ok()?, "task")?;
-    Some(params.start() + task.start..params.start() + task.end)
-}
-
-/// The message without a part of it; `None` where it has no such part.
-fn without(message: &Message, part: impl FnOnce(&Message) -> Option<Range<usize>>, author: Author) -> Option<Message> {
-    let part = part(message)?;
-    let text = message.text();
-    let rest = Bytes::from([&text[..part.start], &text[part.end..]].concat());
-    Message::parse(rest, author).ok()
+/// A place in a part, as one in the whole.
+fn within(part: &Range<usize>, place: Range<usize>) -> Range<usize> {
+    part.start + place.start..part.start + place.end
 }
 
 #[cfg(test)]
@@ -121,18 +100,26 @@ mod tests {
     }
 
     #[test]
-    fn shows_everything_but_tasks() {
-        let result = r#"{"capabilities":{"tools":{"listChanged":true},"tasks":{"list":{}},"x":1.0},"protocolVersion":"2025-11-25","z":"\u00e9"}"#;
-        let greeting = read(result).expect("a good result");
-        assert!(greeting.offers("tools") && greeting.tells_of_changes("tools") && !greeting.offers("tasks"));
-        assert!(!greeting.offers("logging") && !greeting.tells_of_changes("prompts"));
-        let id = Id::parse(b"\"a\"").expect("an id");
-        let shown = result.replace(r#","tasks":{"list":{}}"#, "");
-        let answer = greeting.answer(&id).to_bytes();
-        assert_eq!(answer, format!(r#"{{"jsonrpc":"2.0","id":"a","result":{shown}}}"#));
-        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","task":{"ttl":1},"arguments":{"task":1}}}"#;
-        let message = Message::parse(Bytes::from(call), Author::Client).expect("a call");
-        assert_eq!(greeting.call(&message).text(), &call.replace(r#""task":{"ttl":1},"#, ""));
+    fn shows_everything_but_the_list_of_tasks() {
+        for (tasks, shown) in [
+            (r#"{"list":{},"cancel":{}}"#, r#"{"cancel":{}}"#),
+            (r#"{"requests":{"tools":{"call":{}}},"list":{"a":[1.0]}}"#, r#"{"requests":{"tools":{"call":{}}}}"#),
+            (r#"{ "l\u0069st" : {} }"#, "{ }"),
+            (r#"{"cancel":{"list":1}}"#, r#"{"cancel":{"list":1}}"#),
+            ("null", "null"),
+        ] {
+            let before = r#"{"capabilities":{"tools":{"listChanged":true},"tasks":"#;
+            let after = r#","x":1.0},"protocolVersion":"2025-11-25","z":"\u00e9"}"#;
+            let greeting = read(&format!("{before}{tasks}{after}")).expect("a good result");
+            assert!(greeting.offers("tools") && greeting.tells_of_changes("tools"));
+            assert_eq!(greeting.offers("tasks"), tasks != "null");
+            assert_eq!(greeting.cancels_tasks(), tasks.contains("cancel"));
+            assert!(!greeting.offers("logging") && !greeting.tells_of_changes("prompts"));
+            let answer = greeting.answer(&Id::parse(b"\"a\"").expect("an id")).to_bytes();
+            let result = format!("{before}{}{after}", shown.replace("{ }", "{}"));
+            let text = String::from_utf8(answer.to_vec()).expect("text").replace("{ }", "{}");
+            assert_eq!(text, format!(r#"{{"jsonrpc":"2.0","id":"a","result":{result}}}"#));
+        }
     }
 
     #[test]
@@ -140,9 +127,6 @@ mod tests {
         assert!(read(r#"{"protocolVersion":"2026-07-28"}"#).is_none(), "it has no sessions");
         assert!(read("{}").is_none());
         let plain = read(r#"{"protocolVersion":"2025-06-18","capabilities":null}"#).expect("a revision will do");
-        assert!(!plain.offers("tools"));
-        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","task":{"ttl":1}}}"#;
-        let message = Message::parse(Bytes::from(call), Author::Client).expect("a call");
-        assert_eq!(plain.call(&message).text(), call, "who offers no tasks sees to it himself");
+        assert!(!plain.offers("tools") && !plain.cancels_tasks());
     }
 }

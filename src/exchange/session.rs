@@ -300,7 +300,7 @@ impl Session {
 
     /// Answers a call of which no byte reached the child. If it was the handshake, that was the
     /// session: a child may be gone before anything could be written to it.
-    fn lose_unsent(&self, call: Call, refused: NotSent) {
+    pub(super) fn lose_unsent(&self, call: Call, refused: NotSent) {
         let drained = self.state().phase == Phase::Ended(SessionEnd::Drain);
         let cause = match refused {
             NotSent::Full => Cause::Full,

@@ -59,17 +59,27 @@ impl SharedChild {
     /// A session gives a call up: it is taken back if it waits, else the child is told. Tells whether the child may have
     /// seen it.
     pub(super) fn give_up(
-        &self,
+        self: &Arc<Self>,
         session: u64,
         call: u64,
         notification: Option<&Message>,
         reason: &'static str,
     ) -> bool {
-        if self.state().turns.take_back(session, call).is_some() {
+        let (is_taken, may_be_task) = {
+            let mut state = self.state();
+            let is_taken = state.turns.take_back(session, call).is_some();
+            if is_taken {
+                state.tasks.expect_no_more(call);
+            }
+            (is_taken, state.tasks.expects(call))
+        };
+        if is_taken {
             return false;
         }
         let conversation = self.conversation();
-        let sent = conversation.is_none_or(|conversation| conversation.cancel(call, notification, reason));
+        let sent = conversation.is_none_or(|conversation| {
+            if may_be_task { self.adopt(&conversation, call) } else { conversation.cancel(call, notification, reason) }
+        });
         if sent {
             self.note_abandoned(session);
         }

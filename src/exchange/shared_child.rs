@@ -12,31 +12,29 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use tokio::sync::{oneshot, watch};
-use tokio::time::{timeout, timeout_at};
-use tracing::{debug, info};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
+use tracing::debug;
 
 use crate::budget::Budget;
 use crate::config::{Pool, Queue};
 use crate::exchange::greeting::Greeting;
+use crate::exchange::lists::{List, Lists};
 use crate::exchange::session::Session;
 use crate::exchange::shared_calls::Waiting;
+use crate::exchange::tasks::Tasks;
 use crate::exchange::turns::Turns;
 use crate::exchange::wishes::{Level, Wishes};
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
-use crate::mcp::scan::Author;
 use crate::telemetry::ServerMetrics;
-use crate::telemetry::label::{Direction, Dropped, Notice, SessionEnd, Start};
-use crate::upstream::conversation::{Conversation, Terms};
-use crate::upstream::lease::Lease;
+use crate::telemetry::label::{Direction, Dropped, Notice, SessionEnd};
+use crate::upstream::conversation::Conversation;
 use crate::upstream::lifespan::Lifespan;
-use crate::upstream::own_request::{own_introduction, own_request};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
-/// How long a fresh process may take for the level and the subscriptions that are restored.
-const RESTORE_WAIT: Duration = Duration::from_secs(10);
+#[cfg(test)]
+mod tests;
 
 /// How long a call that was given up may still be what the child logs about: it was told to stop, and does not say when
 /// it has.
@@ -78,28 +76,47 @@ pub enum Condition {
 }
 
 #[derive(Default)]
-struct Members {
+pub(super) struct Members {
     by_number: HashMap<u64, Weak<Session>>,
     next: u64,
 }
 
+impl Members {
+    /// Whether this session has a place.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// How many have one.
+    pub(super) fn count(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// The session with this place, if it is seated.
+    pub(super) fn get(&self, number: u64) -> Option<Arc<Session>> {
+        self.by_number.get(&number)?.upgrade()
+    }
+}
+
 pub(super) struct State {
     /// The dialogue with the process there is, from its start on.
-    process: Option<Arc<Conversation>>,
+    pub(super) process: Option<Arc<Conversation>>,
     /// Whether that process answered, and has been told what is in effect.
-    is_ready: bool,
-    greeting: Option<Arc<Greeting>>,
-    members: Members,
+    pub(super) is_ready: bool,
+    pub(super) greeting: Option<Arc<Greeting>>,
+    pub(super) members: Members,
     pub(super) turns: Turns<Waiting>,
     pub(super) wishes: Wishes,
+    pub(super) tasks: Tasks,
+    pub(super) lists: Lists,
     /// Requests of its own whose answers are waited for.
-    own: HashMap<u64, oneshot::Sender<Result<Message, Loss>>>,
+    pub(super) own: HashMap<u64, oneshot::Sender<Result<Message, Loss>>>,
     /// Requests of its own that the child has not answered, and nobody waits for; oldest first.
     pub(super) told: VecDeque<u64>,
     /// The sessions that gave calls up, and when last.
     abandoned: HashMap<u64, Instant>,
     /// That of its process.
-    lifespan: Lifespan,
+    pub(super) lifespan: Lifespan,
 }
 
 impl State {
@@ -107,17 +124,26 @@ impl State {
     pub(super) fn conversation(&self) -> Option<Arc<Conversation>> {
         self.process.clone().filter(|_| self.is_ready)
     }
+
+    /// A subscription is gone. Gives the sessions that had it.
+    pub(super) fn lose(&mut self, uri: &str) -> Vec<Arc<Session>> {
+        self.wishes.lose(uri).into_iter().filter_map(|number| self.members.get(number)).collect()
+    }
 }
 
 /// The child of many sessions.
 pub struct SharedChild {
+    /// Itself, for what it asks while it is told something.
+    own: Weak<SharedChild>,
     pub(super) parts: SharedParts,
     /// The process of the last handshake.
-    pid: AtomicU32,
+    pub(super) pid: AtomicU32,
     /// Held from a change of the wishes until the child was told: it hears of them in the order they came about.
     pub(super) telling: Mutex<()>,
     state: Mutex<State>,
-    condition: watch::Sender<Condition>,
+    pub(super) condition: watch::Sender<Condition>,
+    /// A list has changed.
+    pub(super) changed: Notify,
 }
 
 /// A session's place at a shared child; dropping it frees it.
@@ -163,17 +189,21 @@ impl SharedChild {
             members: Members::default(),
             turns: Turns::new(calls, parts.waiting.messages, parts.waiting.bytes),
             wishes: Wishes::default(),
+            tasks: Tasks::default(),
+            lists: Lists::default(),
             own: HashMap::new(),
             told: VecDeque::new(),
             abandoned: HashMap::new(),
             lifespan: Lifespan::begin(&parts.limits, Instant::now(), rand::random()),
         };
-        Arc::new(SharedChild {
+        Arc::new_cyclic(|own| SharedChild {
+            own: Weak::clone(own),
             parts,
             pid: AtomicU32::new(0),
             telling: Mutex::new(()),
             state: Mutex::new(state),
             condition: watch::Sender::new(Condition::Starting),
+            changed: Notify::new(),
         })
     }
 
@@ -276,124 +306,6 @@ impl SharedChild {
         let _closed = condition.wait_for(|condition| *condition != Condition::Ready).await;
     }
 
-    /// Makes the handshake with a fresh process, restores what was in effect with the one before, and lets the sessions
-    /// use it.
-    ///
-    /// # Errors
-    /// How the start ended instead.
-    pub async fn bring_up(self: &Arc<Self>, lease: Lease, terms: Terms, patience: Duration) -> Result<(), Start> {
-        let who: Arc<dyn Participant> = Arc::<SharedChild>::clone(self);
-        let conversation = {
-            // A process may have said something before anybody reads it; whoever takes that finds it here.
-            let mut state = self.state();
-            let conversation = Conversation::start(lease, terms, Arc::downgrade(&who)).ok_or(Start::SpawnError)?;
-            state.process = Some(Arc::clone(&conversation));
-            conversation
-        };
-        let begun = match self.shake_hands(&conversation, patience).await {
-            Ok(greeting) => self.begin(&conversation, greeting).await,
-            Err(how) => Err(how),
-        };
-        if begun.is_err() {
-            self.state().process.take_if(|process| Arc::ptr_eq(process, &conversation));
-            conversation.close();
-        }
-        begun
-    }
-
-    async fn shake_hands(
-        self: &Arc<Self>,
-        conversation: &Arc<Conversation>,
-        patience: Duration,
-    ) -> Result<Greeting, Start> {
-        let deadline = tokio::time::Instant::now() + patience;
-        let params = own_introduction(self.parts.revision);
-        let answer = match timeout_at(deadline, self.ask(conversation, "initialize", &params)).await {
-            Err(_elapsed) => return Err(Start::Timeout),
-            Ok(Err(Loss::ChildGone { .. })) => return Err(Start::Exited),
-            Ok(Err(Loss::TooLarge | Loss::BadLine)) => return Err(Start::Protocol),
-            Ok(Ok(answer)) => answer,
-        };
-        let greeting = Greeting::read(&answer).ok_or(Start::Protocol)?;
-        conversation.confirm_initialized();
-        info!(event = "child_ready", server = %self.parts.server, child_pid = conversation.pid());
-        Ok(greeting)
-    }
-
-    /// Lets the sessions use a process that has made the handshake, unless it ended meanwhile.
-    async fn begin(self: &Arc<Self>, conversation: &Arc<Conversation>, greeting: Greeting) -> Result<(), Start> {
-        let restored = self.restore(conversation).await;
-        let replaced = {
-            let mut state = self.state();
-            if !state.process.as_ref().is_some_and(|process| Arc::ptr_eq(process, conversation)) {
-                return Err(Start::Exited);
-            }
-            state.is_ready = true;
-            self.pid.store(conversation.pid(), Ordering::Relaxed);
-            // Under the lock, as its end is: of the two the later one counts.
-            self.condition.send_replace(Condition::Ready);
-            let replaced = state.greeting.replace(Arc::new(greeting)).is_some();
-            if replaced {
-                // Another process, which serves those who are there.
-                let mut lifespan = Lifespan::begin(&self.parts.limits, Instant::now(), rand::random());
-                state.members.by_number.values().for_each(|_| lifespan.enter());
-                state.lifespan = lifespan;
-            }
-            replaced
-        };
-        self.catch_up(restored);
-        if replaced {
-            self.announce_changes();
-        }
-        Ok(())
-    }
-
-    /// Level and subscriptions, as the sessions wish them. Gives what it was subscribed to.
-    async fn restore(self: &Arc<Self>, conversation: &Arc<Conversation>) -> Vec<Box<str>> {
-        let (level, uris) = self.state().wishes.begin_anew();
-        let level = level.map(|level| ("logging/setLevel", serde_json::json!({ "level": level.name() })));
-        let subscriptions = uris.iter().map(|uri| ("resources/subscribe", serde_json::json!({ "uri": uri })));
-        let requests: Vec<_> = level.into_iter().chain(subscriptions).collect();
-        let restored = async {
-            for (method, params) in requests {
-                // One that fails is lost to its sessions as it would be had it failed at first; the others are not.
-                let _failed = self.ask(conversation, method, &params.to_string()).await;
-            }
-        };
-        let _in_time = timeout(RESTORE_WAIT, restored).await;
-        uris
-    }
-
-    /// The lists of another process may be others.
-    fn announce_changes(&self) {
-        let Some(greeting) = self.greeting() else { return };
-        for list in ["tools", "resources", "prompts"].into_iter().filter(|list| greeting.tells_of_changes(list)) {
-            let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{list}/list_changed"}}"#);
-            if let Ok(message) = Message::parse(Bytes::from(text), Author::Child) {
-                self.tell_everybody(&message);
-            }
-        }
-    }
-
-    /// Makes a request in its own name.
-    async fn ask(
-        self: &Arc<Self>,
-        conversation: &Arc<Conversation>,
-        method: &str,
-        params: &str,
-    ) -> Result<Message, Loss> {
-        let call = conversation.reserve();
-        let message = own_request(method, params, call).map_err(|_| Loss::BadLine)?;
-        let (answer, waiting) = oneshot::channel();
-        self.state().own.insert(call, answer);
-        let _unless_answered = Forget { child: self, call };
-        let who: Arc<dyn Participant> = Arc::<SharedChild>::clone(self);
-        if conversation.request(call, who, &message).is_err() {
-            return Err(Loss::ChildGone { sent: false });
-        }
-        waiting.await.unwrap_or(Err(Loss::ChildGone { sent: true }))
-    }
-
     fn leave(self: &Arc<Self>, number: u64) {
         {
             let mut state = self.state();
@@ -401,8 +313,10 @@ impl SharedChild {
                 return;
             }
             state.lifespan.leave(Instant::now());
+            state.tasks.leave(number);
         }
         self.end_wishing(number);
+        self.cancel_ownerless();
     }
 
     /// As [`SharedChild::close`], if its process is to be stopped for its age, its uses or its idleness, which is never
@@ -463,17 +377,16 @@ impl SharedChild {
         self.state().members.by_number.values().filter_map(Weak::upgrade).collect()
     }
 
-    fn tell_everybody(&self, message: &Message) {
+    pub(super) fn tell_everybody(&self, message: &Message) {
         tell(self.everybody(), message);
     }
 
     /// Subscribers hear of updates, and nobody else.
-    fn tell_subscribers(&self, message: &Message) {
+    pub(super) fn tell_subscribers(&self, message: &Message) {
         let sessions: Vec<Arc<Session>> = {
             let state = self.state();
             let subscribers = message.string(message.fields().uri).map(|uri| state.wishes.subscribers(&uri));
-            let members = &state.members.by_number;
-            subscribers.into_iter().flatten().filter_map(|number| members.get(&number)?.upgrade()).collect()
+            subscribers.into_iter().flatten().filter_map(|number| state.members.get(number)).collect()
         };
         if sessions.is_empty() {
             self.drop_notification(Dropped::NoRequest);
@@ -481,16 +394,21 @@ impl SharedChild {
         tell(sessions, message);
     }
 
-    /// A log message names no request: it is some session's only where one call alone can have caused it.
+    /// A log message names no request: unless it names a task, it is some session's only where one call alone can have
+    /// caused it.
     fn tell_the_only_caller(&self, message: &Message) {
         let level = message.string(message.fields().level).and_then(|name| Level::named(&name));
         let session = {
             let mut state = self.state();
             state.abandoned.retain(|_, since| since.elapsed() < LINGER);
             let hears = |number: &u64| level.is_none_or(|level| state.wishes.hears(*number, level));
-            let is_alone = |number: &u64| state.abandoned.keys().all(|other| other == number);
-            let caller = state.turns.only().filter(hears).filter(is_alone);
-            caller.and_then(|number| state.members.by_number.get(&number)?.upgrade())
+            let is_alone =
+                |number: &u64| state.abandoned.keys().all(|other| other == number) && state.tasks.are_all_of(*number);
+            let whose = match message.string(message.fields().related_task) {
+                Some(task) => state.tasks.owner(&task),
+                None => state.turns.only().filter(is_alone),
+            };
+            whose.filter(hears).and_then(|number| state.members.get(number))
         };
         match session {
             Some(session) => session.hear_alone(message),
@@ -508,20 +426,8 @@ impl SharedChild {
         state.abandoned.insert(session, Instant::now());
     }
 
-    fn drop_notification(&self, why: Dropped) {
+    pub(super) fn drop_notification(&self, why: Dropped) {
         self.parts.metrics.notification_dropped(why);
-    }
-}
-
-/// Forgets a request of the child's own, whoever asked having an answer or having stopped waiting.
-struct Forget<'a> {
-    child: &'a SharedChild,
-    call: u64,
-}
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        self.child.state().own.remove(&self.call);
     }
 }
 
@@ -538,6 +444,8 @@ impl Participant for SharedChild {
                 Answer::Message(message) => Ok(message.clone()),
                 Answer::Lost(loss) => Err(loss),
             });
+        } else if let Some(own) = self.own.upgrade() {
+            own.note_new_task(call, answer, false);
         }
     }
 
@@ -553,11 +461,21 @@ impl Participant for SharedChild {
         let kind = Notice::of(message.method());
         self.parts.metrics.notification(Direction::ToClient, kind);
         match kind {
-            Notice::ListChanged => self.tell_everybody(message),
+            Notice::ListChanged => {
+                if let Some(list) = List::changed(message.method()) {
+                    self.note_change(list);
+                }
+                self.tell_everybody(message);
+            }
             Notice::ResourceUpdated => self.tell_subscribers(message),
             Notice::Log => self.tell_the_only_caller(message),
+            Notice::Other if message.calls("notifications/tasks/status") => self.tell_owner(message),
             Notice::Progress | Notice::Cancelled | Notice::Other => self.drop_notification(Dropped::NoRequest),
         }
+    }
+
+    fn late_progress(&self, message: &Message, call: u64) -> bool {
+        self.tell_progress(message, call)
     }
 
     fn settle(&self) {}
@@ -576,6 +494,7 @@ impl Participant for SharedChild {
             state.own.clear();
             state.told.clear();
             state.abandoned.clear();
+            state.tasks.clear();
             self.condition.send_if_modified(|condition| {
                 let was_ready = *condition == Condition::Ready;
                 if was_ready {
@@ -600,7 +519,8 @@ impl Participant for SharedChild {
     }
 }
 
-fn tell(sessions: Vec<Arc<Session>>, message: &Message) {
+/// Lets each of them hear it.
+pub(super) fn tell(sessions: Vec<Arc<Session>>, message: &Message) {
     for session in sessions {
         session.hear(message);
     }

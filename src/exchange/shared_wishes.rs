@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 
 use crate::exchange::shared_child::SharedChild;
 use crate::exchange::wishes::{Level, Subscribed};
+use crate::upstream::conversation::Conversation;
 use crate::upstream::own_request::own_request;
 use crate::upstream::participant::Participant;
 
-/// Requests of its own that may be unanswered; for each further one the oldest is given up.
-const UNANSWERED: usize = 64;
+/// Requests of its own that may be unanswered; for each further one the oldest is given up. As many as there can be tasks
+/// to cancel: what is given up may not happen.
+const UNANSWERED: usize = 1_024;
 
 impl SharedChild {
     fn telling(&self) -> MutexGuard<'_, ()> {
@@ -93,23 +95,31 @@ impl SharedChild {
     }
 
     /// Makes a request nobody waits for. Tells whether it is on its way.
-    fn tell_child(self: &Arc<Self>, method: &str, params: &Value) -> bool {
+    pub(super) fn tell_child(self: &Arc<Self>, method: &str, params: &Value) -> bool {
         let Some(conversation) = self.conversation() else { return false };
         let call = conversation.reserve();
         let Ok(message) = own_request(method, &params.to_string(), call) else { return false };
-        let forgotten = {
-            let told = &mut self.state().told;
-            told.push_back(call);
-            if told.len() > UNANSWERED { told.pop_front() } else { None }
-        };
-        if let Some(oldest) = forgotten {
-            let _sent = conversation.cancel(oldest, None, "not answered");
-        }
+        self.await_unheard(&conversation, call);
         let who: Arc<dyn Participant> = Arc::<SharedChild>::clone(self);
         let is_sent = conversation.request(call, who, &message).is_ok();
         if !is_sent {
             self.state().told.retain(|told| *told != call);
         }
         is_sent
+    }
+    /// Remembers a request whose answer no session waits for. Of too many the oldest is given up.
+    pub(super) fn await_unheard(&self, conversation: &Conversation, call: u64) {
+        let forgotten = {
+            let mut state = self.state();
+            state.told.push_back(call);
+            let forgotten = if state.told.len() > UNANSWERED { state.told.pop_front() } else { None };
+            if let Some(oldest) = forgotten {
+                state.tasks.expect_no_more(oldest);
+            }
+            forgotten
+        };
+        if let Some(oldest) = forgotten {
+            let _sent = conversation.cancel(oldest, None, "not answered");
+        }
     }
 }

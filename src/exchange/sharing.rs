@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::exchange::account::Account;
-use crate::exchange::call::Call;
+use crate::exchange::call::{Call, Errand, Query};
 use crate::exchange::gateway_error::{GatewayError, INVALID_PARAMS};
-use crate::exchange::greeting::{Greeting, mentions_task};
+use crate::exchange::greeting::Greeting;
 use crate::exchange::post::{Post, Reply};
 use crate::exchange::session::Session;
 use crate::exchange::shared_child::{Condition, Place};
@@ -18,6 +18,7 @@ use crate::mcp::message::Message;
 use crate::mcp::payload::Payload;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Outcome, SessionEnd};
+use crate::upstream::outbound::NotSent;
 use crate::upstream::participant::Participant;
 
 /// JSON-RPC 2.0 section 5.1: there is no such method here.
@@ -27,12 +28,14 @@ const METHOD_NOT_FOUND: i32 = -32601;
 enum Matter {
     /// The child's, like any other.
     Child,
-    /// The first subscription to this; the child must say yes to it.
-    Subscription(Box<str>),
+    /// The child's, and its answer is noted here too.
+    Errand(Errand),
     /// Answered here.
     Answered,
     /// Nothing that can be asked here.
     Refused(i32, &'static str),
+    /// More than one session may have.
+    TooMany,
 }
 
 impl Session {
@@ -61,13 +64,9 @@ impl Session {
     /// As [`Session::call`], to a child that others use too.
     pub(super) fn call_shared(self: &Arc<Self>, place: &Place, mut call: Call, message: &Message) {
         match self.matter(place, message) {
-            Matter::Child => {
-                let greeting = mentions_task(message).then(|| place.child().greeting()).flatten();
-                let plain = greeting.as_ref().map(|greeting| greeting.call(message));
-                self.submit(place, call, plain.as_deref().unwrap_or(message));
-            }
-            Matter::Subscription(uri) => {
-                call.subscription = Some(uri);
+            Matter::Child => self.submit(place, call, message),
+            Matter::Errand(errand) => {
+                call.errand = Some(errand);
                 self.submit(place, call, message);
             }
             Matter::Answered => {
@@ -78,13 +77,26 @@ impl Session {
                 call.account.sent();
                 self.conclude(call, |id| refusal(id, code, text));
             }
+            Matter::TooMany => {
+                call.account.sent();
+                self.lose_unsent(call, NotSent::Full);
+            }
         }
     }
 
     /// Sends a call on its way, or lets it wait for its turn.
     fn submit(self: &Arc<Self>, place: &Place, call: Call, message: &Message) {
-        let child = place.child();
-        self.send(child.reserve(), call, |number, who| child.submit(place.number(), number, who, message));
+        let (child, is_task) = (place.child(), call.errand == Some(Errand::NewTask));
+        self.send(child.reserve(), call, |number, who| {
+            if is_task {
+                child.expect_task(place.number(), number, message);
+            }
+            let sent = child.submit(place.number(), number, who, message);
+            if sent.is_err() && is_task {
+                child.expect_no_task(number);
+            }
+            sent
+        });
     }
 
     fn matter(&self, place: &Place, message: &Message) -> Matter {
@@ -103,7 +115,7 @@ impl Session {
             }
             "resources/subscribe" => match message.string(message.fields().uri) {
                 Some(uri) if child.subscribe(number, &uri) => Matter::Answered,
-                Some(uri) => Matter::Subscription(uri.into()),
+                Some(uri) => Matter::Errand(Errand::Subscription(uri.into())),
                 None => Matter::Child,
             },
             "resources/unsubscribe" => match message.string(message.fields().uri) {
@@ -113,16 +125,42 @@ impl Session {
                 }
                 None => Matter::Child,
             },
-            method if method.starts_with("tasks/") => {
-                Matter::Refused(METHOD_NOT_FOUND, "Tasks are not offered by a shared server.")
+            "tools/call" if message.fields().task.is_some() => {
+                if child.has_room_for_task(number) {
+                    Matter::Errand(Errand::NewTask)
+                } else {
+                    Matter::TooMany
+                }
             }
-            _ => Matter::Child,
+            method => {
+                method.strip_prefix("tasks/").map_or(Matter::Child, |query| self.about_task(place, query, message))
+            }
+        }
+    }
+
+    /// What a request about a task is: its owner's, or about nothing.
+    fn about_task(&self, place: &Place, query: &str, message: &Message) -> Matter {
+        let query = match query {
+            "get" => Query::State,
+            "result" => Query::Result,
+            "cancel" => Query::Cancel,
+            _ => return Matter::Refused(METHOD_NOT_FOUND, "A shared server does not list tasks."),
+        };
+        if !place.child().greeting().is_some_and(|greeting| greeting.offers("tasks")) {
+            return Matter::Refused(METHOD_NOT_FOUND, "The server has no tasks.");
+        }
+        // Whether there is such a task of somebody else's is nobody's business (tasks, Task Isolation and Access Control).
+        match message.string(message.fields().task_id) {
+            Some(task) if place.child().owns_task(place.number(), &task) => {
+                Matter::Errand(Errand::Task(query, task.into()))
+            }
+            _ => Matter::Refused(INVALID_PARAMS, "There is no such task."),
         }
     }
 
     /// Notes what became of a request for a subscription at a shared child, before its session learns of it.
     pub(super) fn note_subscription(&self, call: &Call, outcome: Outcome) {
-        let (Some(place), Some(uri)) = (self.link.place(), call.subscription.as_deref()) else { return };
+        let (Some(place), Some(Errand::Subscription(uri))) = (self.link.place(), &call.errand) else { return };
         let how = match outcome {
             Outcome::Ok => Subscribed::Yes,
             Outcome::RpcError | Outcome::Refused => Subscribed::No,

@@ -141,6 +141,12 @@ impl<T> Turns<T> {
         self.queues.drain().flat_map(|(_, queue)| queue.calls).map(|waiting| (waiting.call, waiting.kept)).collect()
     }
 
+    /// Whether no call is with the child, and none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.with_child.is_empty() && self.waiting == 0
+    }
+
     /// The session of the only call that is with the child, if there is exactly one and none waits.
     #[must_use]
     pub fn only(&self) -> Option<u64> {
@@ -229,6 +235,7 @@ mod tests {
                     _ => {}
                 }
                 assert!(with_child.len() <= at_once);
+                assert_eq!(turns.is_empty(), with_child.is_empty());
                 assert!(waiting.is_empty() || with_child.len() == at_once);
                 assert_eq!(turns.only().is_some(), with_child.len() == 1 && waiting.is_empty());
                 assert!(waiting.len() <= 64 && waiting.iter().map(|it| it.2).sum::<usize>() <= 200);

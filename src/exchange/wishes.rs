@@ -157,6 +157,20 @@ impl Wishes {
         (self.retune(), uris)
     }
 
+    /// Another process refused a subscription of the one before. Gives the sessions that had it.
+    pub fn lose(&mut self, uri: &str) -> HashSet<u64> {
+        let Some(subscription) = self.by_uri.get_mut(uri) else { return HashSet::new() };
+        subscription.is_on = false;
+        let sessions = std::mem::take(&mut subscription.sessions);
+        for session in sessions.iter().filter(|session| !subscription.asking.contains(session)) {
+            if let Some(member) = self.members.get_mut(session) {
+                member.uris.remove(uri);
+            }
+        }
+        self.drop_unwanted(uri);
+        sessions
+    }
+
     /// Whether a message of this level is for this session.
     #[must_use]
     pub fn hears(&self, session: u64, level: Level) -> bool {
@@ -316,6 +330,20 @@ mod tests {
         left.sort();
         assert_eq!(left, ["file:///a".into(), "file:///b/".into()]);
         assert!(!wishes.wants("file:///a"));
+    }
+
+    #[test]
+    fn what_another_process_refuses_is_lost() {
+        let mut wishes = of_two();
+        for session in [1, 2] {
+            wishes.subscribe(session, "a");
+            wishes.answered(session, "a", Subscribed::Yes);
+        }
+        assert_eq!(wishes.begin_anew().1, ["a".into()]);
+        assert_eq!(wishes.lose("a"), HashSet::from([1, 2]));
+        assert!(!wishes.wants("a") && wishes.lose("a").is_empty() && wishes.begin_anew().1.is_empty());
+        assert!(!wishes.unsubscribe(1, "a") && wishes.leave(2).0.is_empty(), "there is nothing to undo");
+        assert!(!wishes.subscribe(1, "a"), "the child is asked again");
     }
 
     #[test]

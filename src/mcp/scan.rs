@@ -99,6 +99,8 @@ pub struct Fields {
     pub envelope_version: Option<Span>,
     /// `params.taskId`
     pub task_id: Option<Span>,
+    /// `params.task`
+    pub task: Option<Span>,
     /// `taskId` of `params._meta["io.modelcontextprotocol/related-task"]`
     pub related_task: Option<Span>,
     /// `result.isError`
@@ -305,6 +307,7 @@ impl<'a> Scanner<'a> {
             Member::Level => &mut fields.level,
             Member::ProtocolVersion => &mut fields.protocol_version,
             Member::TaskId => &mut fields.task_id,
+            Member::Task => &mut fields.task,
             Member::EnvelopeVersion => &mut fields.envelope_version,
             Member::RelatedTask => &mut fields.related_task,
             Member::IsError => &mut fields.is_error,
@@ -525,6 +528,7 @@ enum Member {
     Level,
     ProtocolVersion,
     TaskId,
+    Task,
     EnvelopeVersion,
     RelatedTaskObject,
     RelatedTask,
@@ -549,6 +553,7 @@ impl Member {
             (Place::Params, b"uri") => Member::Uri,
             (Place::Params, b"level") => Member::Level,
             (Place::Params, b"taskId") => Member::TaskId,
+            (Place::Params, b"task") => Member::Task,
             (Place::Params | Place::Result, b"protocolVersion") => Member::ProtocolVersion,
             (Place::Meta, b"progressToken") => Member::Token,
             (Place::Meta, b"io.modelcontextprotocol/protocolVersion") => Member::EnvelopeVersion,
@@ -726,7 +731,7 @@ mod tests {
     fn every_member_is_known_by_its_name() {
         let text = r#"{"jsonrpc":1,"id":2,"method":3,"error":{"code":4},"result":{"protocolVersion":5,"isError":6},"params":
             {"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":8,"io.modelcontextprotocol/related-task":
-            {"taskId":9}},"progressToken":10,"requestId":11,"name":12,"uri":13,"level":14,"taskId":15}}"#;
+            {"taskId":9}},"progressToken":10,"requestId":11,"name":12,"uri":13,"level":14,"taskId":15,"task":16}}"#;
         let found = fields(text);
         let places = [
             (found.jsonrpc, "1"),
@@ -744,6 +749,7 @@ mod tests {
             (found.uri, "13"),
             (found.level, "14"),
             (found.task_id, "15"),
+            (found.task, "16"),
         ];
         for (span, value) in places {
             assert_eq!(span.expect(value).of(text.as_bytes()), value.as_bytes());
@@ -757,7 +763,7 @@ mod tests {
             let known = [found.jsonrpc, found.id, found.method, found.code, found.protocol_version, found.is_error]
                 .into_iter()
                 .chain([found.token, found.envelope_version, found.related_task, found.progress_of, found.request_id])
-                .chain([found.name, found.uri, found.level, found.task_id]);
+                .chain([found.name, found.uri, found.level, found.task_id, found.task]);
             assert_eq!(known.flatten().count(), places.len() - 1, "{value}");
         }
     }

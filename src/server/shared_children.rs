@@ -168,7 +168,11 @@ impl SharedChildren {
             let began = Instant::now();
             let pause = match self.start(child, own).await {
                 Ok(()) => {
-                    if matches!(self.until_done(child).await, Done::Unused) {
+                    let done = tokio::select! {
+                        done = self.until_done(child) => done,
+                        never = child.follow_lists() => match never {},
+                    };
+                    if matches!(done, Done::Unused) {
                         return;
                     }
                     backoff.after(began.elapsed())
@@ -225,11 +229,11 @@ impl SharedChildren {
         started.map_err(|_| Condition::Failed)
     }
 
-    async fn until_done(&self, child: &SharedChild) -> Done {
+    async fn until_done(&self, child: &Arc<SharedChild>) -> Done {
         loop {
             tokio::select! {
                 () = child.gone() => return Done::Gone,
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(LOOK_EVERY) => child.cancel_ownerless(),
             }
             // A server that a reload took the place of keeps a child only while sessions have one.
             let retired = self.state().retired;

@@ -205,6 +205,17 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
+    /// One that nobody writes anywhere.
+    #[cfg(test)]
+    pub(crate) fn unheard() -> AccessLog {
+        use crate::config::{Access, LogFormat, Metrics, Telemetry};
+        let metrics = Metrics { tools: false, max_tools: 0 };
+        let config =
+            Telemetry { level: LogLevel::Error, format: LogFormat::Json, access: Access::Off, audit: None, metrics };
+        let (spool, loudness) = (Arc::new(Spool::new()), Arc::new(Loudness::new(&config)));
+        AccessLog { spool, format: Format::Json, loudness, audit: Audit::open(None).expect("there is none to open") }
+    }
+
     /// How much is logged, here and by everybody else.
     #[must_use]
     pub fn loudness(&self) -> &Loudness {

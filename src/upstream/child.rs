@@ -76,6 +76,21 @@ impl Child {
         }
     }
 
+    /// One that a test plays, without a process.
+    #[cfg(test)]
+    pub(super) fn played(stdin: pipe::Sender, stdout: pipe::Receiver, exit: watch::Receiver<Option<Exit>>) -> Self {
+        Self {
+            pid: 1,
+            stdin: Some(stdin),
+            stdout: Some(stdout),
+            last_lines: LastLines::default(),
+            known_secrets: KnownSecrets::default(),
+            exit,
+            signals: mpsc::unbounded_channel().0,
+            _owner: AbortOnDrop(tokio::spawn(async {}).abort_handle()),
+        }
+    }
+
     /// Process id, also that of the child's group. For logs; signals go through [`Child::stop`].
     #[must_use]
     pub fn pid(&self) -> i32 {

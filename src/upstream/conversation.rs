@@ -148,6 +148,12 @@ impl Conversation {
         self.inflight().gone.is_some()
     }
 
+    /// Calls in flight.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.inflight().calls.len()
+    }
+
     /// A fresh child-side id. Whoever asks registers it before [`Conversation::request`].
     #[must_use]
     pub fn reserve(&self) -> u64 {
@@ -234,6 +240,25 @@ impl Conversation {
             }
         });
         true
+    }
+
+    /// Ends the wait for a call, which the child goes on with: `heir` gets its answer. Takes it back if it is still queued.
+    /// Tells whether the child may have seen the call.
+    #[must_use]
+    pub fn hand_over(&self, call: u64, heir: Arc<dyn Participant>) -> bool {
+        let before = {
+            let mut inflight = self.inflight();
+            // One that is not there is being answered.
+            let Some(waiting) = inflight.calls.get_mut(&call) else { return true };
+            std::mem::replace(&mut waiting.who, heir)
+        };
+        // Not under the lock: whose last handle it is may have much to end.
+        drop(before);
+        let is_unsent = self.outbound.take_back(call);
+        if is_unsent {
+            self.inflight().calls.remove(&call);
+        }
+        !is_unsent
     }
 
     /// After a call timed out: asks whether anybody is still there, and ends a child that is not.
@@ -429,7 +454,8 @@ impl Conversation {
             participant.notification(message, None);
             return;
         }
-        let found = message.number_at(message.fields().progress_of).and_then(|call| {
+        let named = message.number_at(message.fields().progress_of);
+        let found = named.and_then(|call| {
             let inflight = self.inflight();
             let waiting = inflight.calls.get(&call)?;
             let owner = Owner { call, token: waiting.token.clone()? };
@@ -442,6 +468,7 @@ impl Conversation {
                 who.notification(message, Some(owner));
                 audience.heard(who);
             }
+            None if named.is_some_and(|call| participant.late_progress(message, call)) => {}
             None => self.terms.metrics.notification_dropped(Dropped::NoRequest),
         }
     }

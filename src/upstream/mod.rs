@@ -34,6 +34,8 @@ pub mod outbound;
 mod own_process;
 pub mod own_request;
 pub mod participant;
+#[cfg(test)]
+pub(super) mod played;
 pub mod pool;
 mod process;
 mod process_table;

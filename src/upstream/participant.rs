@@ -62,6 +62,12 @@ pub trait Participant: Send + Sync {
     /// The child says something; `owner` is set for progress.
     fn notification(&self, message: &Message, owner: Option<Owner>);
 
+    /// The child reports progress under the number of a call that is not in flight. Tells whether it is anybody's: a
+    /// call that became a task may still have some.
+    fn late_progress(&self, _message: &Message, _call: u64) -> bool {
+        false
+    }
+
     /// Everything the child has written so far was handed over; what was held back to be told in
     /// one go is told now.
     fn settle(&self);

@@ -187,6 +187,16 @@ impl Pool {
         Ok(Slotted { child, state, slot, lifespan })
     }
 
+    /// Leases a child that a test plays.
+    #[cfg(test)]
+    pub(super) fn lend(self: &Arc<Self>, child: crate::upstream::Child) -> Lease {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().expect("as many as there are");
+        let slot = Slot { _permit: permit, _taken: self.taken.subscribe() };
+        let state = StateGauge::new(Arc::clone(&self.metrics), ChildState::Starting);
+        let lifespan = Lifespan::begin(&self.config.pool, Instant::now(), 0.0);
+        Lease::new(Slotted { child, state, slot, lifespan }, Arc::clone(self))
+    }
+
     fn take_spare(self: &Arc<Self>) -> Option<Lease> {
         let mut state = self.state();
         loop {

@@ -28,6 +28,11 @@ Options (argv)         what the child does
 --unknown WHAT         on an unknown method: exit, ignore, or an error code (else -32601)
 --ping-silent          never answers ping
 --tools-raw JSON       this text is the result of tools/list, byte for byte
+--tasks                offers tasks: a call with `task` becomes one, which tells when it is over; `task-1`,
+                       `task-2`, … in every process
+--task-id ID           every task has that id
+--uris-file PATH       the resources are those that file names, one a line, if it exists
+--list-file PATH       `tools/list` is that file's text, if it exists; `error` in it: an error
 --page-size N          lists tools in pages of N, with opaque cursors; -32602 for a cursor it never gave
 --ignore-eof           lives on when stdin ends    --ignore-term         ignores SIGTERM
 --stop-reading         reads nothing after `initialized`
@@ -97,6 +102,7 @@ import time
 # Isolated mode (-I) leaves the script's own directory out.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import fake_tasks  # noqa: E402
 import fake_tools  # noqa: E402,F401  registers its tools
 from fake_process import kill_self, spawn_grandchild  # noqa: E402
 from fake_wire import (  # noqa: E402
@@ -111,6 +117,9 @@ URIS = ["fake://a", "fake://b"]
 
 
 def list_tools(params):
+    if os.path.exists(given := option("list-file", "")):
+        with open(given, "rb") as file:
+            return file.read()
     names = sorted(TOOLS)
     schema = {"type": "object"}
     tools = [{"name": name, "inputSchema": schema} for name in names]
@@ -124,15 +133,22 @@ def list_tools(params):
     return dump(page)
 
 
+def uris():
+    if not os.path.exists(given := option("uris-file", "")):
+        return URIS
+    with open(given, encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
 def resource_named(params):
     uri = json.loads(params.get("uri", b'""'))
-    return uri if uri in URIS else None
+    return uri if uri in uris() else None
 
 
 def call_tool(id, params):
-    call = Call(id, params)
-    if call.name not in TOOLS:
+    if json.loads(fields(params).get("name", b'""')) not in TOOLS:
         return refuse(id, -32602, "unknown tool")
+    call = (fake_tasks.Task if fake_tasks.asks_for_task(params) else Call)(id, params)
     made = TOOLS[call.name](call)
     if hasattr(made, "send"):
         step(made, call)
@@ -168,6 +184,8 @@ def initialize(id, params):
         "protocolVersion": option("version", asked), "capabilities": CAPABILITIES,
         "serverInfo": {"name": "fake-child", "version": "1"},
     }
+    if option("tasks"):
+        answer["capabilities"] = {**CAPABILITIES, "tasks": fake_tasks.CAPABILITY}
     answer.update(json.loads(option("init-merge", "{}")))
     OUT.answer(id, b"result", option("init-raw").encode() if option("init-raw") else dump(answer))
     for extra in OPTIONS["after-init"]:
@@ -189,9 +207,13 @@ def request(id, method, raw):
         return answer(option("tools-raw").encode())
     if method == "tools/list":
         page = list_tools(params)
+        if page == b"error":
+            return refuse(id, -32603, "no list")
         return refuse(id, -32602, "unknown cursor") if page is None else answer(page)
+    if method.startswith("tasks/") and option("tasks"):
+        return fake_tasks.request(id, method[6:], params)
     if method == "resources/list":
-        return answer(dump({"resources": [{"uri": uri, "name": uri[-1]} for uri in URIS]}))
+        return answer(dump({"resources": [{"uri": uri, "name": uri[-1]} for uri in uris()]}))
     if method == "resources/templates/list":
         return answer(b'{"resourceTemplates":[{"uriTemplate":"fake://{x}","name":"x"}]}')
     if method in ("resources/read", "resources/subscribe", "resources/unsubscribe"):

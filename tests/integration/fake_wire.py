@@ -8,7 +8,7 @@ import select
 import sys
 import time
 
-FLAGS = {"crlf", "bom", "init-silent", "strict", "ping-silent", "ignore-eof", "ignore-term", "stop-reading"}
+FLAGS = {"crlf", "bom", "init-silent", "strict", "ping-silent", "ignore-eof", "ignore-term", "stop-reading", "tasks"}
 LISTS = {"banner", "noise", "stderr", "after-init", "after-initialized"}
 TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
 TOOLS = {}

@@ -113,6 +113,7 @@ fn calls_that_wait_are_counted() {
     gateway.await_metric("requests_in_flight", &[], |count| count == 1.0);
     let large = json!({ "large": "x".repeat(900_000) });
     let waiting: Vec<_> = (1..3).map(|id| a.send_call(id, "echo", large.clone())).collect();
+    gateway.await_metric("requests_in_flight", &[], |count| count == 3.0);
     gateway.await_metric("memory_used_bytes", &[], |bytes| (1.8e6..2.0e6).contains(&bytes));
     assert_eq!(a.call(4, "echo", large.clone())["error"]["data"]["reason"], "busy", "2 MiB is its part");
     a.notify("notifications/cancelled", json!({ "requestId": 0 }));
