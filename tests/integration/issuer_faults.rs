@@ -222,10 +222,10 @@ fn issuers_come_and_go_with_the_configuration() {
     assert_let_in(&gateway, &of_two);
     assert_eq!(ping(&token(&one, &first)), 200, "what did not change goes on");
     gateway.reload(&toml(&two.toml("two", ""), &record));
-    await_that("the end of sessions at a server that takes one issuer less", || {
-        let open = gateway.metrics().value("sessions", &[("server", "one")]);
-        (open == Some(0.0)).then_some(())
-    });
+    let ended = gateway.await_event("session_close", |_| true);
+    assert!(ended["principal"].as_str().is_some_and(|who| who.contains(one.url())), "only that issuer's end: {ended}");
+    let open = gateway.metrics().value("sessions", &[("server", "one")]);
+    assert_eq!(open, Some(1.0), "that of the other issuer goes on");
     assert_eq!(begin(&gateway, &token(&one, &first)).status(), 401);
     assert_let_in(&gateway, &of_two);
     assert!(gateway.metrics().value("jwks_age_seconds", &[("issuer", "one")]).is_none());
