@@ -65,15 +65,26 @@ impl Gateway {
     }
 
     fn start_in(mode: &str, keys: &str, limits: &str) -> io::Result<Gateway> {
-        let directory = std::env::temp_dir().join(format!("gangway-bench-{}-{mode}", std::process::id()));
+        let gateway = Gateway::start_from(
+            mode,
+            &format!(
+                "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
+                 [limits]\n{limits}\n[sessions]\nmax = 1000000\nuninitialized = \"2s\"\n\
+                 [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
+                crate::GANGWAY
+            ),
+        )?;
+        if mode == "session" {
+            gateway.await_idle()?;
+        }
+        Ok(gateway)
+    }
+
+    /// Starts one with this configuration; `name` tells it from others of this process.
+    pub fn start_from(name: &str, text: &str) -> io::Result<Gateway> {
+        let directory = std::env::temp_dir().join(format!("gangway-bench-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let (config, log) = (directory.join("gangway.toml"), directory.join("log"));
-        let text = format!(
-            "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
-             [limits]\n{limits}\n[sessions]\nmax = 1000000\nuninitialized = \"2s\"\n\
-             [servers.demo]\ncommand = {:?}\nargs = [\"demo-server\"]\nmode = \"{mode}\"\npool.max_size = 512\n{keys}",
-            crate::GANGWAY
-        );
         fs::write(&config, text)?;
         let mut command = Command::new(crate::GANGWAY);
         command.arg("serve").arg("-c").arg(&config);
@@ -84,11 +95,7 @@ impl Gateway {
             // The first child to end is the scout.
             Ok(listen_address(&log).filter(|_| log.contains("\"event\":\"child_exit\"")))
         })?;
-        let gateway = Gateway { process, address, directory };
-        if mode == "session" {
-            gateway.await_idle()?;
-        }
-        Ok(gateway)
+        Ok(Gateway { process, address, directory })
     }
 
     /// A connection to it.
