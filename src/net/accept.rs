@@ -81,7 +81,7 @@ pub async fn serve<S, F, B>(
         tls: listener.tls.clone(),
         caps: Caps::new(&limits, trusted),
         builder: connection::builder(&limits),
-        limits,
+        limits: Arc::new(limits),
         proxy_protocol,
         log: Arc::default(),
         terms,
@@ -96,7 +96,7 @@ pub async fn serve<S, F, B>(
 struct Door<S> {
     name: &'static str,
     tls: Option<Arc<Tls>>,
-    limits: Limits,
+    limits: Arc<Limits>,
     proxy_protocol: bool,
     log: Arc<RefusalLog>,
     terms: watch::Receiver<Terms>,
@@ -150,7 +150,7 @@ where
         let Terms { limits, trusted, proxy_protocol } = self.terms.borrow_and_update().clone();
         self.caps.set(&limits, trusted);
         self.builder = connection::builder(&limits);
-        self.limits = limits;
+        self.limits = Arc::new(limits);
         self.proxy_protocol = proxy_protocol;
     }
 
@@ -170,7 +170,8 @@ where
             }
         };
         let reported = Reported::new(self.name, Arc::clone(&self.observer));
-        let (name, limits, caps, phase) = (self.name, self.limits.clone(), Arc::clone(&self.caps), self.phase.clone());
+        let (name, limits, caps, phase) =
+            (self.name, Arc::clone(&self.limits), Arc::clone(&self.caps), self.phase.clone());
         let introduction = self.proxy_protocol.then(|| Arc::clone(&self.log));
         let tls = self.tls.as_ref().map(|tls| tls.current());
         let http1 = (self.builder.clone(), Front::new(&self.limits));
@@ -180,7 +181,8 @@ where
             let (mut place, mut reported, mut stream) = (place, reported, stream);
             let peer = match introduction {
                 None => peer,
-                Some(log) => match introduce(&mut stream, &mut place, &caps, limits.header_timeout).await {
+                // As rare as large, like TLS below: every connection has room for the largest way it can take.
+                Some(log) => match Box::pin(introduce(&mut stream, &mut place, &caps, limits.header_timeout)).await {
                     Ok(client) => client.map_or(peer, Peer::Ip),
                     Err((why, end)) => {
                         reported.end = end;
@@ -194,7 +196,7 @@ where
             match (stream, tls) {
                 (Stream::Tcp(tcp), Some(config)) => {
                     let terms = secured::Terms { config, limits, http1, phase, service };
-                    secured::serve(tcp, connection, terms).await;
+                    Box::pin(secured::serve(tcp, connection, terms)).await;
                 }
                 (stream, _) => {
                     let clock = Clock::start(&limits, rand::random_range(0.0..1.0));

@@ -22,7 +22,7 @@ use super::tls::shake_hands;
 /// What a connection is held to and what it is served by.
 pub(super) struct Terms<S> {
     pub(super) config: Arc<ServerConfig>,
-    pub(super) limits: Limits,
+    pub(super) limits: Arc<Limits>,
     pub(super) http1: Http1,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) service: Arc<S>,
