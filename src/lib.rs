@@ -20,7 +20,8 @@
 //! | `mcp` | the protocol, pure: messages by byte range, ids, revisions, the log of a stream | – |
 //!
 //! Leaves, which everybody may import: `config` (what was typed, and what it means), `caller` (who calls, as plain
-//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients).
+//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients), `rare` (futures
+//! on the heap).
 //! Imports go one way, so a part can be read, and tried, with those below it and nothing else. Only `net`, `http` and
 //! `auth` know hyper. `mcp` knows std, bytes, serde, serde_json and memchr: no I/O, no clock, no runtime. A part is
 //! handed its own section of the configuration, never the whole. `tests/architecture.rs` checks all of this, and that
@@ -108,6 +109,7 @@ pub mod http;
 pub mod mcp;
 pub mod net;
 pub mod paste;
+pub mod rare;
 pub mod server;
 pub mod telemetry;
 pub mod upstream;

@@ -24,11 +24,12 @@ const IMPORTS: [(&str, &[&str]); 15] = [
     ("caller", &[]),
     ("config", &[]),
     ("paste", &[]),
+    ("rare", &[]),
     ("telemetry", &[]),
 ];
 
 /// What every part may import.
-const LEAVES: [&str; 5] = ["budget", "caller", "config", "paste", "telemetry"];
+const LEAVES: [&str; 6] = ["budget", "caller", "config", "paste", "rare", "telemetry"];
 
 /// Where the HTTP library may be known.
 const KNOWS_HYPER: [&str; 4] = ["net", "http", "auth", "cluster"];

@@ -20,6 +20,7 @@ use super::trail::Trail;
 use super::{Admitted, Asked, Verdict};
 use crate::caller::Principal;
 use crate::config::{Auth, Issuer, Tokens};
+use crate::rare::rarely;
 use crate::telemetry::Metrics;
 use crate::telemetry::label::AuthMethod;
 
@@ -168,8 +169,7 @@ impl Issuers {
         if let Some(verdict) = circle.known(&digest, asked) {
             return verdict;
         }
-        // Rare, and large: the future of every request has room for the largest way it can take.
-        Box::pin(circle.judge(token, digest, asked)).await
+        rarely(|| circle.judge(token, digest, asked)).await
     }
 }
 

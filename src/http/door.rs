@@ -28,6 +28,7 @@ use crate::http::quota::{LogPace, Over, SWEEP};
 use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
+use crate::rare::rarely;
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthMethod, AuthResult, Outcome, Refusal as Reason, Route};
 use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine};
@@ -302,9 +303,8 @@ impl Door {
         let answer = match endpoint.route {
             Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
             Route::Messages => {
-                // As rare as large.
                 let channel = LegacySse::new(streamable);
-                Box::pin(channel.post(request)).await
+                rarely(|| channel.post(request)).await
             }
             _ => match *request.method() {
                 Method::POST => streamable.post(request).await,

@@ -37,6 +37,7 @@ use crate::http::rules::Rules;
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
+use crate::rare::rarely;
 use crate::server::{Opening, Server, Unopened};
 use crate::telemetry::label::{Dropped, Outcome, Refusal as Reason, Resume, SessionEnd};
 
@@ -84,8 +85,7 @@ impl Streamable<'_> {
             Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
                 let id = message.id().map(|id| id.raw().to_vec());
                 self.note(&message);
-                // Rare, and large: every idle connection has room for the largest way an answer can take.
-                let opened = Box::pin(self.initialize(headers, (message, body), form)).await;
+                let opened = rarely(|| self.initialize(headers, (message, body), form)).await;
                 opened.map_err(|refused| (refused, id))
             }
             Ok(message) => {
@@ -99,7 +99,7 @@ impl Streamable<'_> {
             Err(Fault { kind: FaultKind::Array, .. }) => {
                 let session = self.session(&headers).map_err(bare)?;
                 drop(headers);
-                Box::pin(self.batch(&session, body, form)).await.map_err(bare)
+                rarely(|| self.batch(&session, body, form)).await.map_err(bare)
             }
             Err(fault) => Err(refusal_of(&fault)),
         }

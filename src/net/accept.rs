@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::caller::Peer;
 use crate::config::{Limits, Network};
+use crate::rare::rarely;
 use crate::telemetry::label::Accepted;
 
 use super::cap::Caps;
@@ -181,8 +182,7 @@ where
             let (mut place, mut reported, mut stream) = (place, reported, stream);
             let peer = match introduction {
                 None => peer,
-                // As rare as large, like TLS below: every connection has room for the largest way it can take.
-                Some(log) => match Box::pin(introduce(&mut stream, &mut place, &caps, limits.header_timeout)).await {
+                Some(log) => match rarely(|| introduce(&mut stream, &mut place, &caps, limits.header_timeout)).await {
                     Ok(client) => client.map_or(peer, Peer::Ip),
                     Err((why, end)) => {
                         reported.end = end;
@@ -196,7 +196,7 @@ where
             match (stream, tls) {
                 (Stream::Tcp(tcp), Some(config)) => {
                     let terms = secured::Terms { config, limits, http1, phase, service };
-                    Box::pin(secured::serve(tcp, connection, terms)).await;
+                    rarely(|| secured::serve(tcp, connection, terms)).await;
                 }
                 (stream, _) => {
                     let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
