@@ -124,6 +124,7 @@ mod sharing_wishes;
 mod smoke;
 mod sse;
 mod terminal;
+mod timing;
 mod tls;
 mod tls_client;
 mod unsent;
