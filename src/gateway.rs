@@ -123,6 +123,7 @@ impl Gateway {
     /// See [`BuildError`].
     pub fn build(config: Config, node: NodeTag, log: AccessLog) -> Result<Gateway, BuildError> {
         return_large_blocks();
+        log.secrets().set(config.secrets());
         let descriptors = raise_descriptor_limit().soft;
         if let Err(error) = make_process_undumpable() {
             warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");
