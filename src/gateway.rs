@@ -232,6 +232,7 @@ impl Gateway {
         tasks.spawn(async move { reaping.reap_orphans().await });
         tasks.spawn(Arc::clone(&held.revocation).follow());
         tasks.spawn(Arc::clone(&held.revocation.issuers).follow());
+        tasks.spawn(Arc::clone(&held.revocation.issuers).renew());
         let mut reloader = Reloader::new(config, source, held);
         tokio::select! {
             () = wait_for_stop(&mut stop, &mut tasks) => {}

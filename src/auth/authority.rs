@@ -151,7 +151,7 @@ impl Authority {
     ///
     /// # Errors
     /// See [`Trouble`]; what was there stays.
-    pub(super) async fn fetch(&self) -> Result<Fetched, Trouble> {
+    async fn fetch(&self) -> Result<Fetched, Trouble> {
         let fetched = match self.config.tokens {
             Tokens::Jwt => self.fetch_keys().await,
             Tokens::Opaque => self.find_introspection().await,
@@ -191,6 +191,13 @@ impl Authority {
         let mut introspector = self.introspector.write().unwrap_or_else(PoisonError::into_inner);
         let changed = introspector.replace(Arc::new(found)).is_none();
         Ok(Fetched { changed, max_age: None })
+    }
+
+    /// As [`Authority::fetch`], where nobody fetches again.
+    pub(super) async fn fetch_once(&self) -> Result<Fetched, Trouble> {
+        let fetched = self.fetch().await;
+        self.keys.attempt_ended();
+        fetched
     }
 
     /// Fetches again and again, and whenever a token asks for it; ends never.
@@ -263,7 +270,7 @@ impl Authority {
         // Without a key only an explanation comes here.
         if let Some((key, _)) = &found {
             let signed = jwt.is_signed_with(key);
-            let got = if signed { "that" } else { "another, or a changed token" };
+            let got = if signed { "that of the issuer's key" } else { "another, or a changed token" };
             trail
                 .check(TokenFault::Signature, "signature", signed, &"that of the issuer's key", &got)
                 .map_err(Rejection::Token)?;
@@ -283,6 +290,9 @@ impl Authority {
             let got = "characters no token has, or too many";
             return Err(Rejection::Token(trail.stop(TokenFault::Malformed, "form", &"a bearer token", &got)));
         };
+        if self.introspector().is_none() {
+            self.keys.begun().await;
+        }
         let introspector = self.introspector().ok_or(Rejection::Unavailable)?;
         let Ok(Ok(_permit)) = timeout(WAIT, self.asking.acquire()).await else { return Err(Rejection::Unavailable) };
         let answer = introspector.ask(token, &self.fetcher).await.map_err(|error| {
