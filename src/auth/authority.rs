@@ -15,6 +15,7 @@ use super::introspection::{Introspector, Unanswered};
 use super::jwks::{KeySet, NoKey};
 use super::jwt::Jwt;
 use super::key_source::{KeySource, Missing, next_fetch, next_try};
+use super::new_key::is_api_key;
 use super::rejection::{Rejection, TokenFault};
 use super::trail::Trail;
 use crate::config::{Issuer, Tokens};
@@ -285,7 +286,11 @@ impl Authority {
     /// # Errors
     /// It is not active, something it claims is wrong, or the issuer does not answer.
     pub(super) async fn introspect(&self, token: &[u8], trail: &mut Trail) -> Result<Verified, Rejection> {
-        let fit = |token: &&str| token.len() <= OPAQUE_BYTES && token.bytes().all(is_token_byte) && !token.is_empty();
+        let fit = |token: &&str| {
+            let has_form = token.len() <= OPAQUE_BYTES && token.bytes().all(is_token_byte) && !token.is_empty();
+            // A key of this gateway's, sent to the wrong server of it, is not for an issuer to see.
+            has_form && !is_api_key(token.as_bytes())
+        };
         let Some(token) = std::str::from_utf8(token).ok().filter(fit) else {
             let got = "characters no token has, or too many";
             return Err(Rejection::Token(trail.stop(TokenFault::Malformed, "form", &"a bearer token", &got)));

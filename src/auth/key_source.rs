@@ -17,8 +17,8 @@ use crate::config::Algorithm;
 /// Least time between two fetches that tokens cause.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// How long an unknown `kid` is not asked for again.
-const UNKNOWN_FOR: Duration = Duration::from_secs(300);
+/// How long an unknown `kid` is not asked for again: some issuers sign with a new key a little before they publish it.
+const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// How many unknown `kid`s are remembered.
 const UNKNOWN: usize = 128;

@@ -4,6 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::caller_key::Key;
 use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Request, Response};
@@ -142,6 +143,8 @@ fn only_what_may_be_opaque_is_asked_about() {
         (strange.as_str(), "The issuer of the access token is not accepted"),
         ("two words", "The access token is malformed"),
         ("\"quoted\"", "The access token is malformed"),
+        // One of ours, which is nobody else's business.
+        (Key::of("me").authorization.strip_prefix("Bearer ").unwrap(), "The access token is malformed"),
         (&"x".repeat(4_097), "The access token is malformed"),
     ] {
         let response = begin(&gateway, token);
@@ -157,7 +160,7 @@ fn only_what_may_be_opaque_is_asked_about() {
 }
 
 /// F:E10, R:A22: what is open by a token that was taken back ends soon, also while nobody sends anything; by one that is
-/// good it stays, past the time of an answer and an outage shorter than that.
+/// good it stays, past the time of an answer.
 #[test]
 fn streams_end_with_a_token_that_is_taken_back() {
     let issuer = Issuer::start(&[]);
