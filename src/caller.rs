@@ -4,8 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+mod proof;
 mod variables;
 
+pub use proof::{Proof, Proven, Renewal};
 pub use variables::OwnVariables;
 
 /// The typed caller a session belongs to. Two callers are the same exactly when these are equal.

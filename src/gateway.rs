@@ -123,6 +123,7 @@ impl Gateway {
     /// See [`BuildError`].
     pub fn build(config: Config, node: NodeTag, log: AccessLog) -> Result<Gateway, BuildError> {
         return_large_blocks();
+        log.secrets().set(config.secrets());
         let descriptors = raise_descriptor_limit().soft;
         if let Err(error) = make_process_undumpable() {
             warn!(event = "warning", error = %error, warning = "children can read the gateway's environment in /proc");
@@ -231,6 +232,7 @@ impl Gateway {
         tasks.spawn(async move { reaping.reap_orphans().await });
         tasks.spawn(Arc::clone(&held.revocation).follow());
         tasks.spawn(Arc::clone(&held.revocation.issuers).follow());
+        tasks.spawn(Arc::clone(&held.revocation.issuers).renew());
         let mut reloader = Reloader::new(config, source, held);
         tokio::select! {
             () = wait_for_stop(&mut stop, &mut tasks) => {}

@@ -10,18 +10,18 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use super::new_key::{digest, is_api_key};
 use super::rejection::Rejection;
 use super::scopes::Scopes;
-use crate::caller::Principal;
+use crate::caller::{Principal, Proof};
 use crate::config::{Auth, Key};
 
 /// A caller that was let in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Admitted {
     /// Who it is.
     pub principal: Principal,
     /// How many sessions it may have, where its key says so; `usize::MAX` is no limit.
     pub sessions: Option<usize>,
-    /// When what it showed loses its force, in seconds since the Unix epoch.
-    pub until: Option<u64>,
+    /// How long what it showed counts.
+    pub proof: Proof,
     /// What its token grants; empty for a caller that showed none.
     pub scopes: Scopes,
     /// Every claim of its token, verified.
@@ -31,7 +31,7 @@ pub struct Admitted {
 impl Admitted {
     /// A caller of whom nothing but who it is counts.
     pub(super) fn bare(principal: Principal) -> Admitted {
-        Admitted { principal, sessions: None, until: None, scopes: Scopes::default(), claims: None }
+        Admitted { principal, sessions: None, proof: Proof::default(), scopes: Scopes::default(), claims: None }
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
         ] {
             assert_eq!(verify(&keys, &value), Err(expected), "{value}");
         }
-        assert_eq!(keys.verify(b"\xff", "files", 0), Err(Rejection::Invalid));
+        assert_eq!(keys.verify(b"\xff", "files", 0).err(), Some(Rejection::Invalid));
     }
 
     #[test]
@@ -239,8 +239,8 @@ mod tests {
         let keys = Keys::new(&auth(vec![("alice", limited)]));
         let verify = |server: &str, now: u64| keys.verify(new.reveal().as_bytes(), server, now);
         assert_eq!(verify("files", 1_999).map(|admitted| admitted.sessions), Ok(Some(3)));
-        assert_eq!(verify("files", 2_000), Err(Rejection::Expired));
-        assert_eq!(verify("mail", 1_999), Err(Rejection::OtherServer));
+        assert_eq!(verify("files", 2_000).err(), Some(Rejection::Expired));
+        assert_eq!(verify("mail", 1_999).err(), Some(Rejection::OtherServer));
     }
 
     #[test]

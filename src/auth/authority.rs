@@ -15,6 +15,7 @@ use super::introspection::{Introspector, Unanswered};
 use super::jwks::{KeySet, NoKey};
 use super::jwt::Jwt;
 use super::key_source::{KeySource, Missing, next_fetch, next_try};
+use super::new_key::is_api_key;
 use super::rejection::{Rejection, TokenFault};
 use super::trail::Trail;
 use crate::config::{Issuer, Tokens};
@@ -151,7 +152,7 @@ impl Authority {
     ///
     /// # Errors
     /// See [`Trouble`]; what was there stays.
-    pub(super) async fn fetch(&self) -> Result<Fetched, Trouble> {
+    async fn fetch(&self) -> Result<Fetched, Trouble> {
         let fetched = match self.config.tokens {
             Tokens::Jwt => self.fetch_keys().await,
             Tokens::Opaque => self.find_introspection().await,
@@ -191,6 +192,13 @@ impl Authority {
         let mut introspector = self.introspector.write().unwrap_or_else(PoisonError::into_inner);
         let changed = introspector.replace(Arc::new(found)).is_none();
         Ok(Fetched { changed, max_age: None })
+    }
+
+    /// As [`Authority::fetch`], where nobody fetches again.
+    pub(super) async fn fetch_once(&self) -> Result<Fetched, Trouble> {
+        let fetched = self.fetch().await;
+        self.keys.attempt_ended();
+        fetched
     }
 
     /// Fetches again and again, and whenever a token asks for it; ends never.
@@ -263,7 +271,7 @@ impl Authority {
         // Without a key only an explanation comes here.
         if let Some((key, _)) = &found {
             let signed = jwt.is_signed_with(key);
-            let got = if signed { "that" } else { "another, or a changed token" };
+            let got = if signed { "that of the issuer's key" } else { "another, or a changed token" };
             trail
                 .check(TokenFault::Signature, "signature", signed, &"that of the issuer's key", &got)
                 .map_err(Rejection::Token)?;
@@ -278,11 +286,18 @@ impl Authority {
     /// # Errors
     /// It is not active, something it claims is wrong, or the issuer does not answer.
     pub(super) async fn introspect(&self, token: &[u8], trail: &mut Trail) -> Result<Verified, Rejection> {
-        let fit = |token: &&str| token.len() <= OPAQUE_BYTES && token.bytes().all(is_token_byte) && !token.is_empty();
+        let fit = |token: &&str| {
+            let has_form = token.len() <= OPAQUE_BYTES && token.bytes().all(is_token_byte) && !token.is_empty();
+            // A key of this gateway's, sent to the wrong server of it, is not for an issuer to see.
+            has_form && !is_api_key(token.as_bytes())
+        };
         let Some(token) = std::str::from_utf8(token).ok().filter(fit) else {
             let got = "characters no token has, or too many";
             return Err(Rejection::Token(trail.stop(TokenFault::Malformed, "form", &"a bearer token", &got)));
         };
+        if self.introspector().is_none() {
+            self.keys.begun().await;
+        }
         let introspector = self.introspector().ok_or(Rejection::Unavailable)?;
         let Ok(Ok(_permit)) = timeout(WAIT, self.asking.acquire()).await else { return Err(Rejection::Unavailable) };
         let answer = introspector.ask(token, &self.fetcher).await.map_err(|error| {

@@ -1,7 +1,7 @@
 //! Lets callers in by the certificate they showed in the TLS handshake, which checked it.
 
 use super::{Admitted, Rejection};
-use crate::caller::{ClientCertificate, Principal};
+use crate::caller::{ClientCertificate, Principal, Proof};
 
 /// Lets a caller in by its certificate. The handshake was a while ago, so its end is looked at again: `now_unix` is in
 /// seconds since the Unix epoch.
@@ -14,7 +14,7 @@ pub fn admit_certificate(certificate: Option<&ClientCertificate>, now_unix: u64)
         return Err(Rejection::Expired);
     }
     let principal = Principal::Certificate(certificate.subject.clone());
-    Ok(Admitted { until: Some(certificate.expires), ..Admitted::bare(principal) })
+    Ok(Admitted { proof: Proof::until(certificate.expires), ..Admitted::bare(principal) })
 }
 
 #[cfg(test)]
@@ -28,8 +28,8 @@ mod tests {
         let certificate = ClientCertificate { subject: "CN=agent".into(), thumbprint: [0; 32], expires: 2_000 };
         let admitted = admit_certificate(Some(&certificate), 1_999).expect("it is good");
         assert_eq!(admitted.principal, Principal::Certificate("CN=agent".into()));
-        assert_eq!(admitted.until, Some(2_000));
-        assert_eq!(admit_certificate(Some(&certificate), 2_000), Err(Rejection::Expired));
-        assert_eq!(admit_certificate(None, 0), Err(Rejection::Missing));
+        assert_eq!(admitted.proof.until, Some(2_000));
+        assert_eq!(admit_certificate(Some(&certificate), 2_000).err(), Some(Rejection::Expired));
+        assert_eq!(admit_certificate(None, 0).err(), Some(Rejection::Missing));
     }
 }

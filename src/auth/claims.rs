@@ -11,7 +11,7 @@ use super::rejection::TokenFault;
 use super::scopes::Scopes;
 use super::trail::Trail;
 use super::{Admitted, Asked};
-use crate::caller::{Principal, TokenHolder};
+use crate::caller::{Principal, Proof, TokenHolder};
 use crate::config::{Issuer, ServerAuth};
 
 /// Seconds for which something may stay open after `exp`, be the leeway longer. What is open is looked at every second,
@@ -40,7 +40,7 @@ pub(super) struct Verified {
     /// What it was issued for.
     audiences: Vec<Box<str>>,
     /// `exp`, in seconds since the Unix epoch.
-    pub(super) expires: Option<u64>,
+    expires: Option<u64>,
     not_before: u64,
     /// Seconds that clocks may differ by.
     leeway: u64,
@@ -123,15 +123,31 @@ impl Verified {
         trail.check(TokenFault::Binding, "cnf", holds, &format_args!("the client certificate {bound}"), &got)
     }
 
-    /// The caller, for a request it was checked for. What it opens ends when the token can let nobody in any more, but
-    /// not much after it expired.
-    pub(super) fn admitted(&self) -> Admitted {
+    /// The caller, for a request at `now` that it was checked for.
+    pub(super) fn admitted(&self, now: u64) -> Admitted {
         Admitted {
-            until: self.expires.map(|end| end.saturating_add(self.leeway.min(LONGEST_AFTER))),
+            proof: Proof { until: self.end(now), renewal: None },
             scopes: self.scopes.clone(),
             claims: Some(Arc::clone(&self.claims)),
             ..Admitted::bare(self.principal.clone())
         }
+    }
+
+    /// When what is opened by a request at `now` ends: not much after the token expired. Whoever shows it after that, and
+    /// is let in because clocks may differ, must not be sent away at once: such a client would come back each second.
+    pub(super) fn end(&self, now: u64) -> Option<u64> {
+        let early = self.expires?.saturating_add(self.leeway.min(LONGEST_AFTER));
+        Some(if now < early { early } else { self.expires?.saturating_add(self.leeway) })
+    }
+
+    /// Whom it speaks for.
+    pub(super) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// When it lets nobody in any more, in seconds since the Unix epoch.
+    pub(super) fn last(&self) -> u64 {
+        self.expires.map_or(u64::MAX, |end| end.saturating_add(self.leeway))
     }
 
     /// What it takes up in a cache, in bytes, roughly.
@@ -166,14 +182,17 @@ fn check_kind(claims: &Map<String, Value>, trail: &mut Trail) -> Result<(), Toke
     let kind = text("typ");
     let access = |kind: &str| ACCESS_KINDS.iter().any(|one| kind.eq_ignore_ascii_case(one));
     let said = kind.is_none_or(access);
-    trail.check(TokenFault::Kind, "typ", said, &"Bearer, or none, as a claim", &kind.unwrap_or("none"))?;
+    trail.check(TokenFault::Kind, "typ claim", said, &"Bearer, or none", &kind.unwrap_or("none"))?;
     let purpose = text("token_use");
     let used = purpose.is_none_or(|purpose| purpose == "access");
     trail.check(TokenFault::Kind, "token_use", used, &"access, or none", &purpose.unwrap_or("none"))?;
     let foreign = ID_TOKEN_CLAIMS.into_iter().find(|claim| claims.contains_key(*claim)).filter(|_| kind.is_none());
     let event = claims.contains_key("events").then_some("events");
-    let found = foreign.or(event);
-    trail.check(TokenFault::Kind, "kind", found.is_none(), &"an access token", &found.unwrap_or("one"))
+    let got = match foreign.or(event) {
+        Some(claim) => format!("one of another kind: it has `{claim}`"),
+        None => "an access token".to_owned(),
+    };
+    trail.check(TokenFault::Kind, "kind", foreign.or(event).is_none(), &"an access token", &got)
 }
 
 fn expiry(claims: &Map<String, Value>, source: Source, trail: &mut Trail) -> Result<Option<u64>, TokenFault> {

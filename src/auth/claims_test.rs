@@ -50,7 +50,7 @@ fn scopes_come_from_every_claim_that_says_so() {
         ("scope_prefix = \"rs/\"", json!({ "scope": "rs/read other rs/" }), &["other", "read"]),
     ] {
         let verified = judge(lines, change.clone()).expect("it is good");
-        assert_eq!(verified.admitted().scopes.iter().collect::<Vec<_>>(), expected, "{lines} {change}");
+        assert_eq!(verified.admitted(NOW).scopes.iter().collect::<Vec<_>>(), expected, "{lines} {change}");
     }
 }
 
@@ -67,7 +67,7 @@ fn a_caller_is_issuer_subject_and_client() {
         (json!({ "client_id": 7, "azp": "" }), "token:alice@https://id.example"),
     ] {
         let verified = judge("", change.clone()).expect("it is good");
-        assert_eq!(verified.admitted().principal.to_string(), expected, "{change}");
+        assert_eq!(verified.admitted(NOW).principal.to_string(), expected, "{change}");
     }
 }
 
@@ -83,9 +83,12 @@ fn time_is_judged_with_the_leeway() {
     ] {
         assert_eq!(check(&verified, now, None), expected, "{now}");
     }
-    assert_eq!(verified.admitted().until, Some(NOW + 60 + 28), "what is open is gone after 30 s");
+    assert_eq!(verified.admitted(NOW).proof.until, Some(NOW + 60 + 28), "what is open is gone after 30 s");
+    for late in [NOW + 60 + 28, NOW + 60 + 29] {
+        assert_eq!(verified.admitted(late).proof.until, Some(NOW + 60 + 30), "whoever is let in still, stays");
+    }
     let other = judge("leeway = \"5s\"", json!({})).expect("it is good");
-    assert_eq!(other.admitted().until, Some(NOW + 60 + 5));
+    assert_eq!(other.admitted(NOW).proof.until, Some(NOW + 60 + 5));
 }
 
 /// RFC 8705, 3: a bound token counts with its certificate only.
@@ -107,7 +110,7 @@ fn a_bound_token_needs_its_certificate() {
 fn introspection_may_leave_things_out_and_a_jwt_may_not() {
     let of = |source, change: &Value| {
         Verified::judge(claims(change), source, &issuer(""), &mut Trail::default())
-            .map(|verified| verified.admitted().until)
+            .map(|verified| verified.admitted(NOW).proof.until)
     };
     let bare = json!({ "exp": null, "sub": null, "client_id": "c" });
     assert_eq!(of(Source::Introspection, &bare), Ok(None));

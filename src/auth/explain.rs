@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::authority::Authority;
+use super::circle::Circle;
 use super::fetch::Fetcher;
-use super::issuers::Circle;
+
+use super::jwt::Jwt;
 use super::new_key::PREFIX;
 use super::rejection::Rejection;
 use super::trail::{Step, Trail};
@@ -35,9 +37,10 @@ pub async fn explain(auth: &Auth, asked: &Asked<'_>, token: &[u8]) -> Explanatio
         (Arc::clone(name), Arc::new(Authority::new(Arc::clone(name), Arc::clone(config), Arc::clone(&fetcher))))
     };
     let circle = Circle::new(auth.issuers.iter().map(authority).collect());
+    let jwt = Jwt::parse(token);
     let mut trouble = None;
-    for authority in circle.concerned(token, asked) {
-        if let Err(error) = authority.fetch().await {
+    for authority in circle.concerned(jwt.as_ref(), asked) {
+        if let Err(error) = authority.fetch_once().await {
             trouble.get_or_insert_with(|| format!("{}: {error}", authority.name));
         }
     }
@@ -47,7 +50,7 @@ pub async fn explain(auth: &Auth, asked: &Asked<'_>, token: &[u8]) -> Explanatio
         if let Some(authority) = &authority {
             verified.check(&authority.config, asked, &mut trail).map_err(Rejection::Token)?;
         }
-        trail.fault().map_or_else(|| Ok(verified.admitted()), |fault| Err(Rejection::Token(fault)))
+        trail.fault().map_or_else(|| Ok(verified.admitted(asked.now_unix)), |fault| Err(Rejection::Token(fault)))
     });
     let issuer = authority.map(|authority| Arc::clone(&authority.name));
     Explanation { issuer, steps: trail.into_steps(), trouble, outcome }

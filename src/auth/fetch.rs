@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 
 /// Time for one exchange, from looking up the name to the last byte.
 const TIME: Duration = Duration::from_secs(5);
@@ -130,8 +130,18 @@ impl Fetcher {
             };
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|_| FetchError::Url)?;
-        talk(self.tls().await?.connect(name, stream).await.map_err(unreachable)?, request).await
+        talk(self.tls().await?.connect(name, stream).await.map_err(distrusted)?, request).await
     }
+}
+
+/// Why a handshake failed, with what an operator may do where the certificate is of an authority nobody told us of.
+fn distrusted(error: std::io::Error) -> FetchError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    // The second is what another authority of the same name gives.
+    use CertificateError::{BadSignature, UnknownIssuer};
+    let is_unknown = matches!(inner, Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)));
+    let remedy = ": name the file of its authority in SSL_CERT_FILE";
+    FetchError::Unreachable(format!("{error}{}", if is_unknown { remedy } else { "" }))
 }
 
 /// Trusts the certificate authorities of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.

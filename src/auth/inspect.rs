@@ -38,7 +38,7 @@ pub async fn inspect(name: &Arc<str>, issuer: &Arc<Issuer>) -> Inspection {
     let authority = Authority::new(Arc::clone(name), Arc::clone(issuer), Arc::<Fetcher>::default());
     let metadata = authority.discover().await.map_err(|trouble| trouble.to_string());
     let form = authority.metadata().map_or(Form::AuthorizationServer, |(form, _)| form);
-    let keys = authority.fetch().await.map_err(|trouble| trouble.to_string());
+    let keys = authority.fetch_once().await.map_err(|trouble| trouble.to_string());
     let loaded = authority.keys.loaded().map(|loaded| (loaded.keys.len(), loaded.keys.unusable));
     let metadata = metadata.map(|metadata| Offer {
         form,

@@ -71,7 +71,7 @@ impl<'a> Jwt<'a> {
             "header",
             unknown.is_none(),
             &"nothing critical",
-            &unknown.unwrap_or("that"),
+            &unknown.unwrap_or("nothing critical"),
         )?;
         let accepted = self.algorithm().is_some_and(|algorithm| issuer.algorithms.contains(&algorithm));
         let names = Names(&issuer.algorithms);

@@ -17,8 +17,8 @@ use crate::config::Algorithm;
 /// Least time between two fetches that tokens cause.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// How long an unknown `kid` is not asked for again.
-const UNKNOWN_FOR: Duration = Duration::from_secs(300);
+/// How long an unknown `kid` is not asked for again: some issuers sign with a new key a little before they publish it.
+const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// How many unknown `kid`s are remembered.
 const UNKNOWN: usize = 128;
@@ -28,6 +28,9 @@ const STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// Longest time a request waits for a fetch: metadata in two places and a key set, at 5 s each.
 const WAIT: Duration = Duration::from_secs(15);
+
+/// Longest time a request waits for the first fetch of all: one that fails or takes longer is a 503 to it.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 /// When keys are fetched again where the issuer does not say, and the bounds of what it may say.
 const AGE: Duration = Duration::from_secs(900);
@@ -109,6 +112,9 @@ impl KeySource {
     /// # Errors
     /// See [`Missing`].
     pub(super) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<(SigningKey, u64), Missing> {
+        if self.loaded().is_none() {
+            self.begun().await;
+        }
         let ended = self.ended.subscribe();
         match self.look(kid, algorithm) {
             Err(Missing::NoKey(NoKey::Unknown)) => {}
@@ -123,6 +129,13 @@ impl KeySource {
             self.demand().remember(kid);
         }
         found
+    }
+
+    /// Waits for the end of the first fetch, well or not, but not for long: the gateway serves from its start on, and
+    /// whoever comes in the first moments is not to be sent away.
+    pub(super) async fn begun(&self) {
+        let mut ended = self.ended.subscribe();
+        let _in_time = timeout(FIRST_WAIT, ended.wait_for(|ended| *ended > 0)).await;
     }
 
     fn look(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<(SigningKey, u64), Missing> {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{advance, sleep};
+use tokio::time::{Instant, advance, sleep};
 
-use super::{KeySource, Missing, NoKey, PAUSE, STALE, UNKNOWN, next_fetch, next_try};
+use super::{FIRST_WAIT, KeySource, Missing, NoKey, PAUSE, STALE, UNKNOWN, next_fetch, next_try};
 use crate::auth::jwks::KeySet;
 use crate::config::Algorithm;
 
@@ -50,6 +50,22 @@ async fn before_any_key_was_there_nothing_is_judged() {
     assert_eq!(find(&source, "a").await, Err(Missing::NeverLoaded));
     assert!(source.take(keys(&["a"], 0)));
     assert_eq!(find(&source, "a").await, Ok(0));
+}
+
+/// F:E04
+#[tokio::test(start_paused = true)]
+async fn the_first_fetch_is_waited_for_and_no_later_one() {
+    let source = Arc::new(KeySource::new());
+    let (count, _task) = follow(&source, |_| keys(&["a"], 0));
+    assert_eq!(find(&source, "a").await, Ok(0), "it is under way");
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+    let (silent, began) = (KeySource::new(), Instant::now());
+    assert_eq!(find(&silent, "a").await, Err(Missing::NeverLoaded));
+    assert_eq!(began.elapsed(), FIRST_WAIT);
+    silent.attempt_ended();
+    let began = Instant::now();
+    assert_eq!(find(&silent, "a").await, Err(Missing::NeverLoaded));
+    assert_eq!(began.elapsed(), Duration::ZERO, "it failed once, and whoever waits for the next has nothing of it");
 }
 
 /// F:E03

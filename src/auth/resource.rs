@@ -9,6 +9,7 @@ use http::HeaderValue;
 use serde_json::{Map, Value, json};
 
 use super::challenge::{Challenge, Failure};
+use crate::caller::Principal;
 use crate::config::{Issuer, Method, PublicUrl, ServerAuth};
 
 /// Where the metadata of a resource is: before the path of its identifier (RFC 9728 section 3.1).
@@ -40,8 +41,10 @@ pub struct ResourceParts<'a> {
 pub struct Resource {
     /// `None` where no access tokens are taken: such a server has no metadata, and names none.
     metadata: Option<Metadata>,
-    /// What stands before a scope when a client asks its issuer for it.
+    /// What stands before a scope when a client asks the first issuer for it, whom clients ask that know none yet.
     prefix: String,
+    /// The same for each issuer, by its identifier.
+    prefixes: BTreeMap<Arc<str>, String>,
     missing: HeaderValue,
 }
 
@@ -63,11 +66,11 @@ impl Resource {
     pub fn new(parts: &ResourceParts<'_>) -> Resource {
         let issuers: Vec<&Issuer> =
             parts.auth.issuers.iter().filter_map(|name| parts.issuers.get(name)).map(AsRef::as_ref).collect();
-        // Clients ask the first issuer that is named.
+        let prefixes = issuers.iter().map(|issuer| (Arc::clone(&issuer.issuer), issuer.scope_prefix.clone())).collect();
         let prefix = issuers.first().map(|issuer| issuer.scope_prefix.clone()).unwrap_or_default();
         let takes_tokens = parts.auth.methods.contains(&Method::Oauth);
         let metadata = parts.public_url.filter(|_| takes_tokens).map(|url| metadata(parts, url, &issuers, &prefix));
-        let mut resource = Resource { metadata, prefix, missing: HeaderValue::from_static("Bearer") };
+        let mut resource = Resource { metadata, prefix, prefixes, missing: HeaderValue::from_static("Bearer") };
         resource.missing = resource.challenge(None, None);
         resource
     }
@@ -100,11 +103,15 @@ impl Resource {
 
     /// The challenge to whoever was granted too little and has to ask for these scopes.
     #[must_use]
-    pub fn insufficient(&self, scopes: &BTreeSet<&str>) -> HeaderValue {
+    pub fn insufficient(&self, scopes: &BTreeSet<&str>, caller: &Principal) -> HeaderValue {
+        let prefix = match caller {
+            Principal::Token(holder) => self.prefixes.get(&holder.issuer),
+            _ => None,
+        };
         let challenge = Challenge {
             error: Some(Failure::InsufficientScope),
             description: Some(LACKING),
-            scope: &joined(scopes.iter().copied(), &self.prefix),
+            scope: &joined(scopes.iter().copied(), prefix.unwrap_or(&self.prefix)),
             metadata: self.metadata.as_ref().map(|metadata| metadata.url.as_str()),
         };
         challenge.to_value()
@@ -146,10 +153,12 @@ fn joined<'s>(scopes: impl Iterator<Item = &'s str>, prefix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use serde_json::{Value, json};
 
     use super::{Resource, ResourceParts};
+    use crate::caller::{Principal, TokenHolder};
     use crate::config::{self, Config};
 
     fn config(more: &str) -> Config {
@@ -206,7 +215,13 @@ mod tests {
             resource.invalid(Some("Old")),
             format!("Bearer error=\"invalid_token\", error_description=\"Old\", {rest}")
         );
-        let lacking = resource.insufficient(&["read", "write"].into());
+        let insufficient = |issuer: &str| {
+            let holder = TokenHolder { issuer: issuer.into(), subject: "s".into(), client: None };
+            resource.insufficient(&["read", "write"].into(), &Principal::Token(Arc::new(holder)))
+        };
+        let other = insufficient("https://as.example.com/b");
+        assert!(other.to_str().expect("text").contains("scope=\"read write\""), "as its own issuer names them");
+        let lacking = insufficient("https://as.example.com/a/");
         let lacking = lacking.to_str().expect("text");
         assert!(lacking.contains("error=\"insufficient_scope\""), "{lacking}");
         assert!(lacking.contains("scope=\"api://x/read api://x/write\"") && lacking.contains(url), "{lacking}");

@@ -61,6 +61,11 @@ impl<T> TokenCache<T> {
         part.bytes += bytes;
         part.known.insert(digest, Known { value, bytes, end });
     }
+
+    /// Keeps nothing of a token any more.
+    pub(super) fn forget(&self, digest: &[u8; 32]) {
+        self.part(digest).write().unwrap_or_else(PoisonError::into_inner).remove(digest);
+    }
 }
 
 impl<T> Part<T> {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{CONFIGURATION, ExplainArgs, FAILURE, OK, USAGE, complain, say};
-use crate::auth::{Asked, Explanation, Rejection, TokenFault, explain};
-use crate::config::{self, Config};
+use crate::auth::{Asked, Explanation, Rejection, Requirements, TokenFault, explain};
+use crate::config::{self, Config, ScopeRules};
 
 /// The most that is read as a token: more than any header may hold.
 const TOKEN_BYTES: u64 = 256 * 1024;
@@ -36,6 +36,14 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
     }
     let typed = typed.trim_ascii();
     let token = typed.strip_prefix(b"Bearer ").unwrap_or(typed).trim_ascii();
+    if token.is_empty() {
+        return complain(
+            USAGE,
+            format_args!(
+                "there is no token on standard input: gangway auth explain -c FILE --server NAME < TOKEN_FILE"
+            ),
+        );
+    }
     let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let asked = Asked { server: name, policy: &server.auth, thumbprint: None, now_unix };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -43,12 +51,21 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
         Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
     };
     let explanation = runtime.block_on(explain(&config.auth, &asked, token));
-    let status = if explanation.outcome.is_ok() { OK } else { FAILURE };
-    say(&text(&explanation, &config), status)
+    let lacking = lacking(&explanation, &server.auth.scope_rules);
+    let status = if explanation.outcome.is_ok() && lacking.is_none() { OK } else { FAILURE };
+    say(&text(&explanation, &config, lacking.as_deref()), status)
 }
 
-/// A line for each check, then what follows from them.
-fn text(explanation: &Explanation, config: &Config) -> String {
+/// The scopes that every request needs, if the caller was granted too little for any.
+fn lacking(explanation: &Explanation, rules: &ScopeRules) -> Option<String> {
+    let admitted = explanation.outcome.as_ref().ok()?;
+    let requirements = Requirements::new(rules);
+    requirements.check(&admitted.scopes, []).err()?;
+    Some(requirements.everything().collect::<Vec<_>>().join(" "))
+}
+
+/// A line for each check, then what follows from them. What passed a first look and failed a second one is told once.
+fn text(explanation: &Explanation, config: &Config, lacking: Option<&str>) -> String {
     let mut text = String::new();
     let mut line = |arguments: std::fmt::Arguments<'_>| {
         writeln!(text, "{arguments}").expect("writing to a String cannot fail");
@@ -57,7 +74,10 @@ fn text(explanation: &Explanation, config: &Config) -> String {
         let issuer = config.auth.issuers.get(name).map_or("", |issuer| &*issuer.issuer);
         line(format_args!("held against auth.issuers.{name}, {issuer}"));
     }
-    for step in &explanation.steps {
+    for (at, step) in explanation.steps.iter().enumerate() {
+        if step.passed && explanation.steps[at + 1..].iter().any(|later| later.name == step.name) {
+            continue;
+        }
         match step.passed {
             true => line(format_args!("  pass  {:9}  {}", step.name, step.got)),
             false => line(format_args!("  FAIL  {:9}  expected {}, got {}", step.name, step.expected, step.got)),
@@ -68,8 +88,18 @@ fn text(explanation: &Explanation, config: &Config) -> String {
     }
     match &explanation.outcome {
         Ok(admitted) => {
-            let scopes: Vec<&str> = admitted.scopes.iter().collect();
-            line(format_args!("let in as {}, scopes: {}", admitted.principal, scopes.join(" ")));
+            let scopes = admitted.scopes.iter().collect::<Vec<_>>().join(" ");
+            match lacking {
+                None => line(format_args!("let in as {}, scopes: {scopes}", admitted.principal)),
+                Some(needed) => {
+                    line(format_args!("  FAIL  {:9}  expected {needed}, got {}", "scope", or_nothing(&scopes)));
+                    line(format_args!(
+                        "let in as {}, but each request is a 403: More scopes are needed",
+                        admitted.principal
+                    ));
+                    line(format_args!("grant the scopes at the issuer, or see `scopes`, `implies` and `scope_prefix`"));
+                }
+            }
         }
         Err(rejection) => {
             line(format_args!("refused: {rejection}"));
@@ -79,6 +109,10 @@ fn text(explanation: &Explanation, config: &Config) -> String {
         }
     }
     text
+}
+
+fn or_nothing(text: &str) -> &str {
+    if text.is_empty() { "nothing" } else { text }
 }
 
 /// What an operator may do about it.
@@ -94,6 +128,12 @@ fn remedy(rejection: Rejection) -> Option<&'static str> {
         Rejection::Token(TokenFault::Subject) => "`subject_claim` of the issuer says which claim is taken",
         Rejection::Token(TokenFault::Malformed) => {
             "if the issuer's tokens are no JWTs, set `tokens = \"opaque\"` and `introspection`"
+        }
+        Rejection::Token(TokenFault::Binding) => {
+            "it counts on connections that show that client certificate; this command shows none"
+        }
+        Rejection::Token(TokenFault::Key) => {
+            "the token may be older than the issuer's keys, or of another one of its key sets: see `jwks_uri`"
         }
         Rejection::Token(TokenFault::Kind) => "clients must send the access token, not the ID token",
         Rejection::Unavailable => "`gangway check FILE --online` looks at every issuer",

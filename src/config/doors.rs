@@ -35,7 +35,7 @@ impl Doors<'_> {
                 self.judge(name, said, &methods);
                 self.check_issuers(said);
                 if methods.contains(&Method::Oauth) {
-                    self.take_issuers(said);
+                    self.take_issuers(name, said);
                 }
                 said.server.auth.methods = methods;
             }
@@ -72,14 +72,30 @@ impl Doors<'_> {
     }
 
     /// Fills in what tokens must be issued for at a server, and by whom.
-    fn take_issuers(&self, said: &mut Said) {
+    fn take_issuers(&self, name: &str, said: &mut Said) {
         let known = &self.auth.auth.issuers;
         let named = said.issuers.as_ref().map(|named| named.iter().map(|(_, name)| Arc::clone(name)).collect());
         said.server.auth.issuers = named.unwrap_or_else(|| known.keys().cloned().collect());
+        self.check_tables(name, said);
         let Some(url) = &self.listen.public_url else { return };
         said.server.auth.resource = format!("{url}{}", said.server.path).into();
         if said.server.legacy_sse {
             said.server.auth.sse_resource = format!("{url}{}", said.server.sse_path()).into();
+        }
+    }
+
+    /// Refuses a server that takes one issuer by two tables: a token says only whose it is, not by which table.
+    fn check_tables(&self, name: &str, said: &Said) {
+        let known = &self.auth.auth.issuers;
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        let taken = said.server.auth.issuers.iter().filter_map(|table| known.get_key_value(table));
+        for (table, issuer) in taken {
+            let Some(other) = seen.insert(&issuer.issuer, table).filter(|other| *other != &**table) else { continue };
+            let place = said.issuers.iter().flatten().next().map(|(place, _)| place).or(said.places.auth.as_ref());
+            let message =
+                format!("the server `{name}` takes the issuers `{other}` and `{table}`, which are one issuer");
+            let remedy = format!("name the one of its own: auth.issuers = [\"{table}\"]");
+            self.report.problem(place, message, remedy);
         }
     }
 

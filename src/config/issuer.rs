@@ -180,10 +180,6 @@ pub(super) fn read(section: &mut Section<'_>) -> BTreeMap<Arc<str>, Arc<Issuer>>
             report.problem(Some(&place), format!("`{}` is no name for an issuer", name.escape_debug()), NAME_REMEDY);
         }
         let Some(issuer) = read_issuer(section) else { continue };
-        if let Some((other, _)) = issuers.iter().find(|(_, other)| other.issuer == issuer.issuer) {
-            let message = format!("the issuers `{other}` and `{name}` are one issuer");
-            report.problem(Some(&place), message, "keep one: a token says only whose it is, not by which table");
-        }
         issuers.insert(Arc::from(name), Arc::new(issuer));
     }
     issuers

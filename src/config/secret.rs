@@ -1,6 +1,6 @@
 //! What must not be shown: one rule for messages, for `check --explain` and for argument lists.
 
-use super::meaning::Server;
+use super::meaning::{Config, Server};
 
 /// What stands for a secret.
 pub(super) const HIDDEN: &str = "(hidden)";
@@ -73,6 +73,14 @@ impl Server {
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let variables = self.env.iter().filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value.as_str());
         variables.chain(with_secrets(&self.args).filter_map(|(_, secret)| secret))
+    }
+}
+
+impl Config {
+    /// The secrets by which the gateway itself is known to others, and its operators to it.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let issuers = self.auth.issuers.values().map(|issuer| issuer.introspection.client_secret.as_str());
+        issuers.chain(self.admin.token.as_deref())
     }
 }
 

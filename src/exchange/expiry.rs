@@ -1,11 +1,11 @@
 //! What ends when a session's clocks run out: its calls, what its child asks, itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::caller::Proof;
 use crate::exchange::call::Call;
 use crate::exchange::in_band::Cause;
 use crate::exchange::session::{Phase, Session, State};
@@ -60,24 +60,21 @@ impl Session {
         over
     }
 
-    /// Takes note of the end of what its caller has shown, in seconds since the Unix epoch; `None` is no end. The latest
-    /// counts: a client that refreshes its token keeps the streams it opened with the one before.
-    pub fn prove(&self, until: Option<u64>) {
-        let until = until.unwrap_or(u64::MAX);
-        if self.until.load(Ordering::Relaxed) < until {
-            self.until.fetch_max(until, Ordering::Relaxed);
-        }
+    /// Takes note of what its caller shows.
+    pub fn prove(&self, proof: &Proof) {
+        self.proven.take(proof);
     }
 
     /// Sends the readers of every stream away once nothing its caller has shown is valid any more.
     fn expire_readers(&self) {
-        let until = self.until.load(Ordering::Relaxed);
-        if until == 0 || until == u64::MAX {
+        if !self.proven.ends() {
             return;
         }
+        let streams = self.streams();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |since| since.as_secs());
-        if now >= until {
-            self.streams().iter().for_each(|stream| stream.expire_reader());
+        // Nobody is asked about what nobody reads by.
+        if streams.iter().any(|stream| stream.is_read()) && self.proven.is_over(now) {
+            streams.iter().for_each(|stream| stream.expire_reader());
         }
     }
 

@@ -1,5 +1,6 @@
 //! Every session of this process: found only by id, server and principal together.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
@@ -35,6 +36,11 @@ pub struct Registry {
     limits: RwLock<config::Sessions>,
     pub(super) ledger: Arc<Ledger>,
     sessions: DashMap<Arc<str>, Entry>,
+    /// The same by what a request must bring to find one. An id that is somebody else's is in here no more than one that
+    /// is nobody's, so that looking for either takes the same time.
+    owned: DashMap<u64, Arc<Session>>,
+    /// Of the keys of `owned`.
+    hasher: RandomState,
     count: Arc<AtomicUsize>,
     /// Sessions that ended, since the start.
     ended: AtomicU64,
@@ -67,6 +73,8 @@ impl Registry {
             limits: RwLock::new(limits),
             ledger,
             sessions: DashMap::new(),
+            owned: DashMap::new(),
+            hasher: RandomState::new(),
             count: Arc::default(),
             ended: AtomicU64::new(0),
             by_account: Arc::default(),
@@ -162,22 +170,31 @@ impl Registry {
     /// Puts a session in, which can be found once its handshake is done.
     pub fn insert(&self, session: &Arc<Session>, seat: Seat) {
         self.sessions.insert(Arc::clone(session.id()), Entry { session: Arc::clone(session), _seat: seat });
+        // Of 10,000 sessions no two have the same key but once in 10^11 times; the first would be found no more.
+        self.owned.insert(self.key(session.id(), session.server(), session.principal()), Arc::clone(session));
+    }
+
+    fn key(&self, id: &str, server: &str, principal: &Principal) -> u64 {
+        self.hasher.hash_one((id, server, principal))
     }
 
     /// The open session with this id that belongs to this server and caller; anything else is
     /// the same nothing.
     #[must_use]
     pub fn find(&self, id: &str, server: &Arc<str>, principal: &Principal) -> Option<Arc<Session>> {
-        let session = self.sessions.get(id).map(|entry| Arc::clone(&entry.session));
-        let owner = session.as_ref().map(|session| session.principal());
-        if owner != Some(principal) {
-            self.note_stranger(id, server, principal, owner);
+        let session = self.owned.get(&self.key(id, server, principal)).map(|entry| Arc::clone(&entry));
+        let is_asked_for = |session: &Arc<Session>| {
+            **session.id() == *id && session.server() == &**server && session.principal() == principal
+        };
+        let Some(session) = session.filter(is_asked_for) else {
+            self.note_stranger(id, server, principal, None);
             return None;
-        }
-        session.filter(|session| session.server() == &**server && session.is_open())
+        };
+        session.is_open().then_some(session)
     }
 
-    /// Takes note of a caller who named the session `id`, which is `owner`'s, if anybody's; the log is told later.
+    /// Takes note of a caller who named the session `id`, which may be somebody else's, `owner`'s where that is known by
+    /// now; the log is told later.
     pub fn note_stranger(&self, id: &str, server: &Arc<str>, caller: &Principal, owner: Option<&Principal>) {
         self.strangers.note(id, server, caller, owner);
     }
@@ -192,6 +209,8 @@ impl Registry {
     /// Ends a session and forgets it.
     pub fn end(&self, session: &Session, why: SessionEnd) {
         self.sessions.remove(session.id().as_ref());
+        let key = self.key(session.id(), session.server(), session.principal());
+        self.owned.remove_if(&key, |_, owned| std::ptr::eq(&**owned, session));
         session.end(why);
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
@@ -245,7 +264,7 @@ impl Registry {
 
     /// Looks at the clocks of every session that is due and ends those that are over.
     pub fn sweep(&self, now: Instant) {
-        self.strangers.tell();
+        self.strangers.tell(|id| self.sessions.get(id).map(|entry| entry.session.principal().clone()));
         let sessions = self.sessions.iter();
         let due: Vec<_> = sessions.filter(|it| it.session.is_due(now)).map(|it| Arc::clone(&it.session)).collect();
         for session in due {

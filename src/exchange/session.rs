@@ -3,7 +3,7 @@
 //! Lock order: a POST's, then the session's, then a stream's. Nothing here calls into the
 //! conversation or a POST while holding `state`.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::budget::Budget;
-use crate::caller::{Peer, Principal};
+use crate::caller::{Peer, Principal, Proven};
 use crate::config;
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::ask::{Ask, Asks};
@@ -106,8 +106,8 @@ pub struct Session {
     pub(super) next_look: NextLook,
     /// Bodies that are being read past the budget.
     pub(super) answer_leaves: AtomicUsize,
-    /// The latest end of what its caller has shown, in seconds since the Unix epoch; 0 before it showed anything.
-    pub(super) until: AtomicU64,
+    /// What its caller has shown.
+    pub(super) proven: Proven,
     pub(super) state: Mutex<State>,
 }
 
@@ -159,7 +159,7 @@ impl Session {
             opened: now,
             next_look: NextLook::new(now),
             answer_leaves: AtomicUsize::new(0),
-            until: AtomicU64::new(0),
+            proven: Proven::default(),
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 revision: None,

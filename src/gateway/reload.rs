@@ -186,6 +186,7 @@ impl Reloader {
         let Held { revocation, admin_door, budget, log, terms: net, admin_terms: admin_net, .. } = &self.held;
         let Revocation { keys, issuers, servers, door } = &**revocation;
         log.loudness().set(&next.telemetry);
+        log.secrets().set(next.secrets());
         budget.set_limit(next.limits.memory);
         let replaced = keys.replace(&next.auth);
         issuers.replace(&next.auth);

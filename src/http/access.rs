@@ -51,7 +51,7 @@ impl Access {
     /// # Errors
     /// It was granted too little for anything here.
     pub(super) fn authorize(&self, caller: &Admitted) -> Result<(), Refused> {
-        self.verdict(self.requirements.check(&caller.scopes, []))
+        self.verdict(caller, self.requirements.check(&caller.scopes, []))
     }
 
     /// Lets a caller send a message.
@@ -64,7 +64,7 @@ impl Access {
         }
         let tool = self.named_tool(message);
         let operation = Operation { method: message.method(), tool: tool.as_deref() };
-        self.verdict(self.requirements.check(&caller.scopes, [operation]))
+        self.verdict(caller, self.requirements.check(&caller.scopes, [operation]))
     }
 
     /// Lets a caller send every message of a batch. What is none of them is for its reader to judge.
@@ -82,7 +82,7 @@ impl Access {
             .iter()
             .zip(&tools)
             .map(|(message, tool)| Operation { method: message.method(), tool: tool.as_deref() });
-        self.verdict(self.requirements.check(&caller.scopes, operations))
+        self.verdict(caller, self.requirements.check(&caller.scopes, operations))
     }
 
     /// The tool whose scopes are asked for. For one that is hidden nothing is: more scopes would not help.
@@ -91,8 +91,8 @@ impl Access {
         called.then(|| message.string(message.fields().name)).flatten().map(std::borrow::Cow::into_owned)
     }
 
-    fn verdict(&self, checked: Result<(), BTreeSet<&str>>) -> Result<(), Refused> {
-        checked.map_err(|lacking| Refused::Scope(self.resource.insufficient(&lacking)))
+    fn verdict(&self, caller: &Admitted, checked: Result<(), BTreeSet<&str>>) -> Result<(), Refused> {
+        checked.map_err(|lacking| Refused::Scope(self.resource.insufficient(&lacking, &caller.principal)))
     }
 
     /// Whether this calls a tool that is not there for clients. Where rules go by the name of a tool, neither is one that

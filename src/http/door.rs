@@ -202,9 +202,8 @@ impl Door {
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
         let mut about =
             About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None, asked: OnceLock::new() };
-        // A stream of HTTP/2 ends by itself; its connection goes on.
         let is_h2 = request.version() == Version::HTTP_2;
-        let has_body = !is_h2 && !request.body().is_end_stream();
+        let has_body = has_unread_body(&request);
         let checked = rules.guard.check(&request, arrival.local_bind);
         let admitted = match checked.and_then(|admitted| Guard::check_content(&request).map(|()| admitted)) {
             Ok(admitted) => admitted,
@@ -371,9 +370,14 @@ impl Door {
     ) -> Response<Body> {
         let about = About { server: None, principal: None, asked: OnceLock::new() };
         let admitted = rules.guard.check_public(request, arrival.local_bind);
-        let response = admitted
-            .and_then(|_| metadata::answer(request.method(), document))
-            .unwrap_or_else(|refused| self.refuse_head(&refused, request, &about, arrival));
+        let answer = admitted.and_then(|_| {
+            rules.count_address(arrival.peer).map_err(Refused::Rate)?;
+            metadata::answer(request.method(), document)
+        });
+        let mut response = answer.unwrap_or_else(|refused| self.refuse_head(&refused, request, &about, arrival));
+        if has_unread_body(request) {
+            close(&mut response);
+        }
         self.metrics.http_response(Route::WellKnown, response.status().as_u16());
         response
     }
@@ -447,6 +451,12 @@ impl Door {
 fn may_be_of_session(endpoint: &Endpoint, headers: &HeaderMap) -> bool {
     let id = headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
     id.is_some_and(|id| endpoint.server.registry().has(id, endpoint.server.name()))
+}
+
+/// Whether bytes of this request would be left behind by an answer now. A stream of HTTP/2 ends by itself; its connection
+/// goes on.
+fn has_unread_body(request: &Request<Incoming>) -> bool {
+    request.version() != Version::HTTP_2 && !request.body().is_end_stream()
 }
 
 /// Says that the connection ends with this answer. Where a body was not read, it does: hyper does not wait for what may

@@ -4,7 +4,6 @@
 //! and nothing is resumed. The secret in the posting address finds the stream; it proves nothing,
 //! so the caller is asked for its key on both addresses.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::caller::Principal;
+use crate::caller::{Principal, Proof, Proven};
 use crate::exchange::post::Post;
 use crate::exchange::registry::Registry;
 use crate::exchange::session::Session;
@@ -36,8 +35,8 @@ use crate::telemetry::label::{SessionEnd, StreamCut};
 struct Channel {
     server: Arc<str>,
     principal: Principal,
-    /// As the session's own, while there is none: the latest end of what its caller has shown.
-    until: AtomicU64,
+    /// As the session's own, while there is none.
+    proven: Proven,
     stream: Arc<Stream>,
     slot: Mutex<Slot>,
 }
@@ -62,10 +61,10 @@ impl Channel {
     }
 
     /// As [`Session::prove`], also of the session there may be.
-    fn prove(&self, until: Option<u64>) {
-        self.until.fetch_max(until.unwrap_or(u64::MAX), Ordering::Relaxed);
+    fn prove(&self, proof: &Proof) {
+        self.proven.take(proof);
         if let Some(session) = self.session() {
-            session.prove(until);
+            session.prove(proof);
         }
     }
 
@@ -121,7 +120,7 @@ impl Channels {
     /// Ends the streams of callers who may have none any more, or have shown nothing that is valid at `now_unix`; those
     /// with a session end with it.
     pub(super) fn revoke(&self, is_over: impl Fn(&Principal) -> bool, now_unix: u64) {
-        let has_expired = |channel: &Channel| channel.until.load(Ordering::Relaxed) <= now_unix;
+        let has_expired = |channel: &Channel| channel.session().is_none() && channel.proven.is_over(now_unix);
         self.end(|channel| is_over(&channel.principal) || has_expired(channel), StreamCut::TokenExpired);
     }
 
@@ -202,10 +201,11 @@ impl<'a> LegacySse<'a> {
         let channel = Channel {
             server: Arc::clone(server.name()),
             principal: caller.principal.clone(),
-            until: AtomicU64::new(caller.until.unwrap_or(u64::MAX)),
+            proven: Proven::default(),
             stream,
             slot: Mutex::default(),
         };
+        channel.proven.take(&caller.proof);
         door.channels.open.insert(secret.clone(), Arc::new(channel));
         // Relative to the origin: clients refuse to be sent to another one.
         let address = format!("{}{}?session={secret}", rules.prefix, server.config().messages_path());
@@ -256,7 +256,7 @@ impl<'a> LegacySse<'a> {
             return None;
         }
         let channel = channel.filter(|channel| channel.server == *server.name())?;
-        channel.prove(caller.until);
+        channel.prove(&caller.proof);
         Some(channel)
     }
 

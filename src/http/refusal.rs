@@ -443,6 +443,7 @@ mod tests {
             Refused::Unauthenticated(HeaderValue::from_static("Bearer")),
             Refused::Credentials("There are two", HeaderValue::from_static("Bearer")),
             Refused::Scope(HeaderValue::from_static("Bearer")),
+            Refused::IssuerUnavailable,
             Refused::AdminToken,
             Refused::Rate(Over { key: "limits.rate_per_address", wait: Duration::from_millis(1) }),
             Refused::PrincipalSessions,
@@ -458,6 +459,7 @@ mod tests {
         ]
     }
 
+    /// C:B119: nobody is left without an answer to its request.
     #[test]
     fn each_is_json_with_a_code_outside_the_reserved_range_or_with_its_own_meaning() {
         for refused in every() {

@@ -187,8 +187,8 @@ impl Streamable<'_> {
                 Reached::Principal => Refused::PrincipalRequests,
             })?;
             let account = Account::new(message, self.peer, self.arrived, Some(permit));
-            let Caller { principal, sessions: cap, until, .. } = self.caller.clone();
-            let opening = Opening { principal, cap, account, only: only.clone(), until, own: own.clone() };
+            let Caller { principal, sessions: cap, proof, .. } = self.caller.clone();
+            let opening = Opening { principal, cap, account, only: only.clone(), proof, own: own.clone() };
             let unopened = match server.open(opening, message, post).await {
                 Ok(session) => return Ok(session),
                 Err(unopened) => unopened,
@@ -217,7 +217,7 @@ impl Streamable<'_> {
             single(headers, &SESSION_ID, "There must be one Mcp-Session-Id header")?.ok_or(Refused::SessionMissing)?;
         let id = id.to_str().map_err(|_| Refused::BadHeader("The Mcp-Session-Id header is not ASCII"))?;
         let session = self.server.find(id, &self.caller.principal).ok_or(Refused::SessionUnknown)?;
-        session.prove(self.caller.until);
+        session.prove(&self.caller.proof);
         // Another revision than the negotiated one is served by the negotiated one; 2025-03-26
         // clients send none at all.
         let version = single(headers, &PROTOCOL_VERSION, "There must be one MCP-Protocol-Version header")?;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::budget::{Budget, Step};
-use crate::caller::{OwnVariables, Principal};
+use crate::caller::{OwnVariables, Principal, Proof};
 use crate::config::{self, Mode};
 use crate::exchange::account::{Account, Accounts};
 use crate::exchange::post::Post;
@@ -90,8 +90,8 @@ pub struct Opening {
     pub account: Account,
     /// The one stream of HTTP+SSE, if it is that.
     pub only: Option<Arc<Stream>>,
-    /// When what the caller showed loses its force, in seconds since the Unix epoch.
-    pub until: Option<u64>,
+    /// What the caller showed.
+    pub proof: Proof,
     /// What it brings for a child of its own.
     pub own: OwnVariables,
 }
@@ -262,13 +262,13 @@ impl Server {
 
     /// A session with a child of its own.
     async fn open_own(&self, opening: Opening, message: &Message, post: &Arc<Post>) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only, until, own } = opening;
+        let Opening { principal, cap, account, only, proof, own } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         lock(&self.core.breaker).admit(Instant::now()).map_err(Unopened::Breaker)?;
         let lease = self.lease(&principal, &own).await.map_err(|no_child| self.explain(no_child))?;
         let session =
             Session::new(self.registry.mint(), principal, message, only, None, Arc::clone(&self.session_terms));
-        session.prove(until);
+        session.prove(&proof);
         let who: Arc<dyn Participant> = Arc::<Session>::clone(&session);
         let conversation = Conversation::start(lease, self.core.conversation_terms.clone(), Arc::downgrade(&who))
             .ok_or(Unopened::StartFailed)?;
@@ -290,7 +290,7 @@ impl Server {
         message: &Message,
         post: &Arc<Post>,
     ) -> Result<Arc<Session>, Unopened> {
-        let Opening { principal, cap, account, only, until, own } = opening;
+        let Opening { principal, cap, account, only, proof, own } = opening;
         let seat = self.registry.seat(&principal, cap).map_err(Unopened::NoSeat)?;
         let asked = message.string(message.fields().protocol_version).unwrap_or_default();
         let key = Key { revision: Revision::granted(asked.as_bytes()), principal: only_of, own: own.digest() };
@@ -310,7 +310,7 @@ impl Server {
         let greeting = place.child().greeting().ok_or(Unopened::StartFailed)?;
         let terms = Arc::clone(&self.session_terms);
         let session = Session::new(self.registry.mint(), principal, message, only, Some(place), terms);
-        session.prove(until);
+        session.prove(&proof);
         self.registry.insert(&session, seat);
         if self.is_draining() {
             self.registry.end(&session, SessionEnd::Drain);

@@ -12,6 +12,7 @@ use super::label::{Answer, Outcome, Refusal};
 use super::line::{Format, Line};
 use super::loudness::Loudness;
 use super::mask::mask_secrets;
+use super::own_secrets::OwnSecrets;
 use super::session_digest::SessionDigest;
 use super::spool::Spool;
 use super::timestamp;
@@ -201,6 +202,7 @@ pub struct AccessLog {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
     pub(super) loudness: Arc<Loudness>,
+    pub(super) secrets: Arc<OwnSecrets>,
     pub(super) audit: Audit,
 }
 
@@ -213,13 +215,25 @@ impl AccessLog {
         let config =
             Telemetry { level: LogLevel::Error, format: LogFormat::Json, access: Access::Off, audit: None, metrics };
         let (spool, loudness) = (Arc::new(Spool::new()), Arc::new(Loudness::new(&config)));
-        AccessLog { spool, format: Format::Json, loudness, audit: Audit::open(None).expect("there is none to open") }
+        AccessLog {
+            spool,
+            format: Format::Json,
+            loudness,
+            secrets: Arc::default(),
+            audit: Audit::open(None).expect("there is none to open"),
+        }
     }
 
     /// How much is logged, here and by everybody else.
     #[must_use]
     pub fn loudness(&self) -> &Loudness {
         &self.loudness
+    }
+
+    /// What no event may hold.
+    #[must_use]
+    pub fn secrets(&self) -> &OwnSecrets {
+        &self.secrets
     }
 
     /// The audit log beside it.

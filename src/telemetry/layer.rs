@@ -1,5 +1,6 @@
 //! Events of `tracing` as log lines.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
@@ -14,6 +15,8 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use super::line::{Format, Line};
 use super::loudness::Loudness;
+use super::mask::KnownSecrets;
+use super::own_secrets::OwnSecrets;
 use super::spool::Spool;
 use super::timestamp;
 use crate::config::LogLevel;
@@ -36,6 +39,7 @@ pub(super) struct EventLayer {
     pub(super) spool: Arc<Spool>,
     pub(super) format: Format,
     pub(super) loudness: Arc<Loudness>,
+    pub(super) secrets: Arc<OwnSecrets>,
     /// Whether everything but errors is left out for now.
     pub(super) hushed: Arc<AtomicBool>,
 }
@@ -80,7 +84,8 @@ impl<S: Subscriber> Layer<S> for EventLayer {
         if !is_own(event.metadata().target()) {
             part.text("target", event.metadata().target());
         }
-        event.record(&mut Fields { part, event: &mut name });
+        let secrets = self.secrets.current();
+        event.record(&mut Fields { part, event: &mut name, secrets: &secrets });
         let level = log_level(*event.metadata().level());
         let shown = if name.is_empty() { UNNAMED } else { &name };
         let mut line = Line::begin(&mut whole, self.format, timestamp::now(), level, shown);
@@ -109,6 +114,17 @@ fn log_level(level: Level) -> LogLevel {
 struct Fields<'a> {
     part: Line<'a>,
     event: &'a mut String,
+    secrets: &'a KnownSecrets,
+}
+
+impl Fields<'_> {
+    fn shown(&mut self, field: &Field, value: &dyn fmt::Display) {
+        if self.secrets.is_empty() {
+            self.part.shown_whole(key(field), value);
+        } else {
+            self.part.text(key(field), &self.secrets.mask(Cow::Owned(value.to_string())));
+        }
+    }
 }
 
 impl Visit for Fields<'_> {
@@ -136,16 +152,16 @@ impl Visit for Fields<'_> {
         if field.name() == "event" {
             self.event.push_str(value);
         } else {
-            self.part.text(key(field), value);
+            self.part.text(key(field), &self.secrets.mask(Cow::Borrowed(value)));
         }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.part.shown_whole(key(field), &value);
+        self.shown(field, &value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.part.shown_whole(key(field), &format_args!("{value:?}"));
+        self.shown(field, &format_args!("{value:?}"));
     }
 }
 

@@ -18,6 +18,7 @@ use super::audit::Audit;
 use super::layer::EventLayer;
 use super::line::{Format, Line};
 use super::loudness::Loudness;
+use super::own_secrets::OwnSecrets;
 use super::spool::Spool;
 use super::timestamp;
 use crate::config::{self, LogFormat, LogLevel};
@@ -42,6 +43,7 @@ pub struct Logs {
     spool: Arc<Spool>,
     format: Format,
     loudness: Arc<Loudness>,
+    secrets: Arc<OwnSecrets>,
     hushed: Arc<AtomicBool>,
     audit: Audit,
 }
@@ -84,13 +86,15 @@ impl Logs {
         })?;
         let hushed = Arc::new(AtomicBool::new(false));
         let loudness = Arc::new(Loudness::new(config));
+        let secrets = Arc::<OwnSecrets>::default();
         let layer = EventLayer {
             spool: Arc::clone(&spool),
             format,
             loudness: Arc::clone(&loudness),
+            secrets: Arc::clone(&secrets),
             hushed: Arc::clone(&hushed),
         };
-        Ok((Logs { spool, format, loudness, hushed, audit }, Registry::default().with(layer)))
+        Ok((Logs { spool, format, loudness, secrets, hushed, audit }, Registry::default().with(layer)))
     }
 
     /// Where access lines go.
@@ -100,6 +104,7 @@ impl Logs {
             spool: Arc::clone(&self.spool),
             format: self.format,
             loudness: Arc::clone(&self.loudness),
+            secrets: Arc::clone(&self.secrets),
             audit: self.audit.clone(),
         }
     }

@@ -70,8 +70,13 @@ impl KnownSecrets {
         self.0.iter().flat_map(|known| known.iter()).map(|value| &**value)
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Replaces each of them by `***`.
-    fn mask<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+    pub(super) fn mask<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         self.iter().fold(
             text,
             |text, known| {

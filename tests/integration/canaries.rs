@@ -11,6 +11,7 @@ use crate::caller_key::Key;
 use crate::child::Server;
 use crate::client::{Request, Response};
 use crate::gateway::{BINARY, Directory, Gateway, await_that};
+use crate::issuer::{Issuer, OPAQUE};
 use crate::legacy_sse::Channel;
 use crate::session::{Session, call, initialize};
 
@@ -103,7 +104,10 @@ fn no_canary_sings() {
         canaries.add("hash of a key", &hash);
     }
     fs::write(directory.path().join("keys"), bob.line()).unwrap();
-    fs::write(directory.path().join("token"), canaries.plant("admin token")).unwrap();
+    let (operator, introspector) = (canaries.plant("admin token"), canaries.plant("client secret of introspection"));
+    fs::write(directory.path().join("token"), &operator).unwrap();
+    let issuer = Issuer::start(&[]);
+    let opaque = OPAQUE.replace("s3cret", &introspector);
     let variable = canaries.plant("variable of env");
     let (passed, filed) = (canaries.plant("variable of env_file"), directory.path().join("variables"));
     fs::write(&filed, format!("MAIL_PASSWORD={passed}\n")).unwrap();
@@ -116,10 +120,11 @@ fn no_canary_sings() {
     let broken = Server::of("broken", "sh").arg("-c").arg("echo started with $BROKEN_TOKEN >&2; exit 1");
     let broken = broken.key(&format!("env.BROKEN_TOKEN = \"{}\"", canaries.plant("variable of a failed start")));
     let settings = format!(
-        "[admin]\ntoken = \"${{file:{0}/token}}\"\n[auth]\nmethods = [\"api_key\"]\nkeys_file = \"{0}/keys\"\n{1}\
-         [telemetry]\nlog = {{ level = \"trace\", audit = {audit:?} }}\n",
+        "[admin]\ntoken = \"${{file:{0}/token}}\"\n[auth]\nmethods = [\"api_key\", \"oauth\"]\nkeys_file = \"{0}/keys\"\n{1}{2}\
+         [listen]\npublic_url = \"http://127.0.0.1:1\"\n[telemetry]\nlog = {{ level = \"trace\", audit = {audit:?} }}\n",
         directory.path().display(),
         alice.toml(""),
+        issuer.toml("main", &opaque),
     );
     let toml = format!("{settings}{}{}", server.toml(), broken.toml());
     let mut gateway = Gateway::start(&toml);
@@ -142,7 +147,7 @@ fn no_canary_sings() {
     canaries.add("secret of an old session", channel.target.rsplit('=').next().unwrap());
     let refused = refusals(&gateway, &session, &mut canaries);
     let lines = command_lines(&gateway);
-    indiscretions(&session, &[&variable, &passed, &argument, &brought]);
+    indiscretions(&session, &[&variable, &passed, &argument, &brought, &operator, &introspector]);
     gateway.await_event("child_exit", |event| event["reason"] == "exit" && event["server"] == "fake");
     assert_eq!(session.post(call(9, "echo", json!({}), None).to_string()).head.status, 404);
 

@@ -72,6 +72,20 @@ fn every_check_is_told_and_the_token_is_not() {
     let (status, text) = explain(&toml, &token(json!({ "iss": format!("{}/", issuer.url()) })));
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("slash at the end"), "{text}");
+    let confirmation = json!({ "cnf": { "x5t#S256": "thumb" }, "exp": now() - 100, "nonce": "n" });
+    let (status, text) = explain(&toml, &token(confirmation));
+    assert_eq!(status, Some(1), "{text}");
+    for name in ["exp", "cnf"] {
+        let told = text.lines().filter(|line| line.split_whitespace().nth(1) == Some(name)).count();
+        assert_eq!(told, 1, "{name} is told once: {text}");
+    }
+    assert!(text.contains("it has `nonce`") && text.contains("got no client certificate"), "{text}");
+    let needing = format!("{toml}auth.scopes = [\"read\", \"more\"]\n");
+    let (status, text) = explain(&needing, &good);
+    assert_eq!(status, Some(1), "a request would be a 403: {text}");
+    assert!(text.contains("expected read more, got read write") && text.contains("403"), "{text}");
+    let (status, text) = explain(&toml, " \n");
+    assert!(status == Some(2) && text.contains("no token on standard input"), "{text}");
     let (status, text) = explain(&toml, "no-jwt");
     assert!(status == Some(1) && text.contains("tokens = \"opaque\""), "{text}");
     issuer.mood("*", Mood::Down);

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
@@ -18,7 +18,10 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Map, Value, json};
+
+use crate::tls_client::Issued;
 
 /// Bytes as JWTs carry them.
 pub fn base64url(bytes: impl AsRef<[u8]>) -> String {
@@ -147,6 +150,8 @@ pub enum Mood {
     Down,
     /// It takes each request and never answers.
     Silent,
+    /// It answers as it should, after a while.
+    Late(Duration),
     /// It answers with this status and these headers.
     Status(u16, Vec<(&'static str, String)>),
     /// It answers with this body, as JSON.
@@ -155,6 +160,8 @@ pub enum Mood {
     Huge(usize),
     /// It answers as it should, but says that it is compressed.
     Compressed,
+    /// It answers with this body, and says that it is compressed.
+    Bomb(Vec<u8>),
 }
 
 /// A request an issuer got.
@@ -192,13 +199,26 @@ impl Issuer {
 
     /// One whose identifier has this path, with metadata as OpenID Connect has it.
     pub fn start_at(path: &str, keys: &[&SigningKey]) -> Self {
+        Self::listen(path, keys, None)
+    }
+
+    /// One that is asked over TLS, and shows this certificate.
+    pub fn start_with(certificate: &Issued, keys: &[&SigningKey]) -> Self {
+        Self::listen("", keys, Some(certificate.server()))
+    }
+
+    fn listen(path: &str, keys: &[&SigningKey], tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let issuer = format!("http://{address}{path}");
+        let origin = match tls {
+            Some(_) => format!("https://localhost:{}", address.port()),
+            None => format!("http://{address}"),
+        };
+        let issuer = format!("{origin}{path}");
         let metadata = json!({
-            "issuer": issuer, "jwks_uri": format!("http://{address}/keys"),
-            "introspection_endpoint": format!("http://{address}/introspect"),
-            "authorization_endpoint": format!("http://{address}/authorize"),
+            "issuer": issuer, "jwks_uri": format!("{origin}/keys"),
+            "introspection_endpoint": format!("{origin}/introspect"),
+            "authorization_endpoint": format!("{origin}/authorize"),
             "code_challenge_methods_supported": ["S256"],
         });
         let state = State {
@@ -219,8 +239,11 @@ impl Issuer {
                 if state.over.load(Ordering::Relaxed) {
                     return;
                 }
-                let state = Arc::clone(&state);
-                thread::spawn(move || state.answer(stream));
+                let (state, tls) = (Arc::clone(&state), tls.clone());
+                thread::spawn(move || match tls {
+                    Some(tls) => state.answer(StreamOwned::new(ServerConnection::new(tls).unwrap(), stream)),
+                    None => state.answer(stream),
+                });
             }
         });
         own
@@ -298,8 +321,8 @@ impl Drop for Issuer {
 }
 
 impl State {
-    fn answer(&self, mut stream: TcpStream) {
-        let Some(asked) = read(&stream) else { return };
+    fn answer(&self, mut stream: impl Read + Write) {
+        let Some(asked) = read(&mut stream) else { return };
         let moods = self.moods.lock().unwrap().clone();
         let mood = moods.get(&asked.target).or_else(|| moods.get("*")).cloned().unwrap_or(Mood::Well);
         self.asked.lock().unwrap().push(asked.clone());
@@ -313,6 +336,10 @@ impl State {
                 return;
             }
             Mood::Well => well(),
+            Mood::Late(pause) => {
+                thread::sleep(pause);
+                well()
+            }
             Mood::Status(status, headers) => (status, headers, Vec::new()),
             Mood::Says(body) => (200, vec![], body),
             Mood::Huge(size) => (200, vec![], format!("\"{}\"", "x".repeat(size)).into_bytes()),
@@ -320,6 +347,7 @@ impl State {
                 let (status, _, body) = well();
                 (status, vec![("Content-Encoding", "gzip".to_owned())], body)
             }
+            Mood::Bomb(body) => (200, vec![("Content-Encoding", "gzip".to_owned())], body),
         };
         let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
@@ -359,7 +387,7 @@ pub const INTROSPECTOR: &str = "Basic Z2F0ZXdheTpzM2NyZXQ=";
 /// The lines of an issuer of opaque tokens that asks as the above.
 pub const OPAQUE: &str = "tokens = \"opaque\"\nintrospection = { client_id = \"gateway\", client_secret = \"s3cret\" }";
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &mut impl Read) -> Option<Asked> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;

@@ -1,5 +1,6 @@
 //! Issuers that are down, slow, lying, or change their keys.
 
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,8 @@ use serde_json::{Value, json};
 use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Request, Response};
-use crate::gateway::{Gateway, await_that};
-use crate::issuer::{Issuer, Mood, SigningKey};
+use crate::gateway::Gateway;
+use crate::issuer::{Issuer, Mood, OPAQUE, SigningKey};
 use crate::session::initialize;
 
 const RESOURCE: &str = "https://mcp.example/one/mcp";
@@ -99,6 +100,43 @@ fn assert_recovers(path: &str, mood: &Mood, reason: &str) {
     gateway.await_event("issuers_ready", |_| true);
     assert_let_in(&gateway, &token(&issuer, &key));
     assert_eq!(readiness(&gateway).0, 200);
+}
+
+/// F:E04: an answer that says it is compressed is not unpacked, however small it comes.
+#[test]
+fn a_bomb_is_not_unpacked() {
+    let key = SigningKey::es256("a");
+    let issuer = Issuer::start(&[&key]);
+    let record = Record::new();
+    let gateway = Gateway::start(&toml(&issuer.toml("main", ""), &record));
+    gateway.await_event("issuers_ready", |_| true);
+    let pack = "import gzip, sys; sys.stdout.buffer.write(gzip.compress(bytes(128 << 20), 1))";
+    let packed = Command::new("python3").args(["-c", pack]).output().unwrap().stdout;
+    assert!((100_000..1 << 20).contains(&packed.len()), "{} bytes", packed.len());
+    issuer.mood("/keys", Mood::Bomb(packed));
+    let before = gateway.rss();
+    assert_unknown_key(&gateway, &token(&issuer, &SigningKey::es256("other")));
+    gateway.await_metric("jwks_refreshes_total", &[("result", "refused")], |count| count > 0.0);
+    let grown = gateway.rss().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes");
+    assert_let_in(&gateway, &token(&issuer, &key));
+}
+
+/// F:E04: the first token may come while the keys are being fetched: it waits for them.
+#[test]
+fn the_first_token_waits_for_the_first_keys() {
+    let key = SigningKey::es256("a");
+    let (jwt, opaque) = (Issuer::start(&[&key]), Issuer::start(&[]));
+    opaque.introspects("handle", json!({ "active": true, "sub": "bob", "aud": RESOURCE }));
+    for issuer in [&jwt, &opaque] {
+        issuer.mood(METADATA, Mood::Late(Duration::from_millis(500)));
+    }
+    let tables = format!("{}{}", jwt.toml("jwt", ""), opaque.toml("opaque", OPAQUE));
+    let record = Record::new();
+    let gateway = Gateway::start(&toml(&tables, &record));
+    for token in [token(&jwt, &key), "handle".to_owned()] {
+        assert_let_in(&gateway, &token);
+    }
 }
 
 /// F:E04: an issuer that takes the connection and says nothing costs 5 s of its own task and no request anything.
@@ -285,6 +323,51 @@ fn presets_know_the_quirks_of_their_issuers() {
                 let told = gateway.await_event("auth_refused", |event| event["check"] == check);
                 assert!(told["expected"].is_string() && told["got"].is_string(), "{told}");
             }
+        }
+    }
+}
+
+/// R:A12, C:B102: one issuer by two tables, as an Entra tenant with an application for each server: each server takes the
+/// tokens of its own, in whatever order they are shown, and asks for scopes as its own names them.
+#[test]
+fn one_issuer_may_have_a_table_for_each_server() {
+    let key = SigningKey::rs256("a");
+    let issuer = Issuer::start(&[&key]);
+    let table = |name: &str| {
+        let lines = format!("provider = \"entra\"\naudiences = [\"app-{name}\"]\nscope_prefix = \"api://{name}/\"");
+        issuer.toml(name, &lines)
+    };
+    let server = |name: &str| {
+        let server = Server::fake(name).key("check_on_start = false").key("pool.min_idle = 0");
+        server.key(&format!("auth = {{ issuers = [\"{name}\"], scopes = [\"use\"] }}")).toml()
+    };
+    let gateway = Gateway::start(&format!(
+        "listen.public_url = \"https://mcp.example\"\n[auth]\nmethods = [\"oauth\"]\n{}{}{}{}",
+        table("one"),
+        table("two"),
+        server("one"),
+        server("two")
+    ));
+    gateway.await_event("issuers_ready", |_| true);
+    let begin = |server: &str, token: &str| {
+        let body = initialize("2025-11-25", json!({})).to_string();
+        let request = Request::post(&format!("/{server}/mcp"), body);
+        request.header("Authorization", &format!("Bearer {token}")).send(gateway.address())
+    };
+    let token = |audience: &str, scope: &str| {
+        let mut claims = issuer.claims(audience);
+        claims["scp"] = scope.into();
+        key.token(&key.header(), &claims)
+    };
+    for _ in 0..2 {
+        for (own, other) in [("one", "two"), ("two", "one")] {
+            let good = token(&format!("app-{own}"), "use");
+            assert_eq!(begin(own, &good).status(), 200);
+            let refused = begin(other, &good);
+            assert_eq!(challenge(&refused)["error_description"], "The access token was not issued for this resource");
+            assert_eq!(begin(own, &good).status(), 200);
+            let lacking = begin(own, &token(&format!("app-{own}"), "other"));
+            assert_eq!((lacking.status(), challenge(&lacking)["scope"].as_str()), (403, &*format!("api://{own}/use")));
         }
     }
 }

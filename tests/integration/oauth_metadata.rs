@@ -7,6 +7,7 @@ use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Request, Response};
 use crate::gateway::Gateway;
+use crate::issuer::{Issuer, SigningKey};
 use crate::session::initialize;
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -44,7 +45,7 @@ fn path_of(url: &str) -> &str {
     url.strip_prefix("https://mcp.example.com").unwrap_or_else(|| panic!("{url}"))
 }
 
-/// R:A14, R:A15, R:A16, R:A17, R:A04, C:B88: a document for each server, at the path with the well-known part in front,
+/// R:A14, R:A15, R:A16, R:A17, R:A04, C:B88, C:B94, C:B97: a document for each server, at the path with the well-known part in front,
 /// from the configuration alone; for everybody, every page and every cache.
 #[test]
 fn each_server_has_a_document_of_its_own() {
@@ -88,12 +89,13 @@ fn each_server_has_a_document_of_its_own() {
         let preflight = preflight.header("Access-Control-Request-Method", "GET").send(gateway.address());
         assert_eq!((preflight.status(), preflight.header("access-control-allow-origin")), (204, Some("*")));
         assert_eq!(preflight.header("access-control-allow-headers"), Some("*"));
-        assert_eq!(Request::post(&path, "{}").send(gateway.address()).status(), 405);
+        let refused = Request::post(&path, "{}").send(gateway.address());
+        assert_eq!((refused.status(), refused.header("connection")), (405, Some("close")), "its body is left unread");
     }
     assert!(record.all().is_empty(), "no child was started");
 }
 
-/// R:A16, R:A25, R:A27: nothing is said of a server that takes keys only, nor at the root where it would be true of one of
+/// R:A16, R:A25, R:A27, C:B97: nothing is said of a server that takes keys only, nor at the root where it would be true of one of
 /// several; the gateway is no authorization server.
 #[test]
 fn there_is_no_document_that_would_not_be_true() {
@@ -119,6 +121,7 @@ fn there_is_no_document_that_would_not_be_true() {
     ] {
         let response = get(&gateway, path);
         assert_eq!(response.status(), 404, "{path}: {response:?}");
+        assert_eq!(response.header("content-type"), Some("application/json"), "{path}: {response:?}");
     }
 }
 
@@ -155,7 +158,7 @@ fn the_documents_obey_the_host_rule() {
     gateway.await_metric("http_responses_total", &[("route", "well_known"), ("code", "403")], |count| count == 9.0);
 }
 
-/// R:A02, R:A03, R:A04, R:A05, R:A11, R:A28, F:E07, C:B98, C:B112: without a token every method and address is a 401
+/// R:A02, R:A03, R:A04, R:A05, R:A11, R:A28, F:E07, C:B94, C:B98, C:B112: without a token every method and address is a 401
 /// with one challenge, which names no error, where the metadata is, and what to ask for; whatever the request claims.
 #[test]
 fn who_shows_nothing_is_told_where_to_ask() {
@@ -268,6 +271,38 @@ fn tokens_need_a_public_url_that_is_safe() {
     };
     assert!(refused("").contains("public_url"), "none");
     assert!(refused("public_url = \"http://mcp.example.com\"").contains("https"), "plain HTTP");
+}
+
+/// C:B96, R:A12, R:A16: what tokens are issued for is compared to the byte. A URL that is written with a slash at its end
+/// has none in the document, and a token for the form with a slash counts only where that is listed.
+#[test]
+fn a_slash_at_the_end_counts_only_where_it_is_listed() {
+    let key = SigningKey::es256("a");
+    let issuer = Issuer::start(&[&key]);
+    let start = |audiences: &str| {
+        let server = Server::fake("fake").key("path = \"/fake/mcp/\"").key("check_on_start = false");
+        Gateway::start(&format!(
+            "[listen]\npublic_url = \"https://mcp.example.com/\"\n[auth]\nmethods = [\"oauth\"]\n{}{}",
+            issuer.toml("main", audiences),
+            server.toml()
+        ))
+    };
+    let (bare, slash) = ("https://mcp.example.com/fake/mcp", "https://mcp.example.com/fake/mcp/");
+    let origin = "https://mcp.example.com";
+    let both = format!("audiences = [\"{bare}\", \"{slash}\"]");
+    let only_origin = format!("audiences = [\"{origin}\"]");
+    for (audiences, counted) in [("", &[bare][..]), (&both, &[bare, slash]), (&only_origin, &[origin])] {
+        let gateway = start(audiences);
+        assert_eq!(get(&gateway, &format!("{WELL_KNOWN}/fake/mcp")).json()["resource"], bare);
+        for audience in [bare, slash, origin, "https://mcp.example.com/"] {
+            let token = format!("Bearer {}", key.token(&key.header(), &issuer.claims(audience)));
+            for path in ["/fake/mcp", "/fake/mcp/"] {
+                let response = begin(path).header("Authorization", &token).send(gateway.address());
+                let expected = if counted.contains(&audience) { 200 } else { 401 };
+                assert_eq!(response.status(), expected, "{audiences}: {audience} at {path}: {response:?}");
+            }
+        }
+    }
 }
 
 /// A reload that takes an issuer away changes documents and challenges from then on.

@@ -1,13 +1,16 @@
 //! Opaque tokens: what they mean is asked of their issuer.
 
+use std::thread;
+
 use serde_json::{Value, json};
 
+use crate::caller_key::Key;
 use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Request, Response};
 use crate::gateway::Gateway;
 use crate::issuer::{INTROSPECTOR, Issuer, Mood, OPAQUE, SigningKey, now};
-use crate::session::initialize;
+use crate::session::{Exchange, Session, initialize};
 
 const RESOURCE: &str = "https://mcp.example/one/mcp";
 
@@ -140,6 +143,8 @@ fn only_what_may_be_opaque_is_asked_about() {
         (strange.as_str(), "The issuer of the access token is not accepted"),
         ("two words", "The access token is malformed"),
         ("\"quoted\"", "The access token is malformed"),
+        // One of ours, which is nobody else's business.
+        (Key::of("me").authorization.strip_prefix("Bearer ").unwrap(), "The access token is malformed"),
         (&"x".repeat(4_097), "The access token is malformed"),
     ] {
         let response = begin(&gateway, token);
@@ -152,4 +157,98 @@ fn only_what_may_be_opaque_is_asked_about() {
     opaque.introspects(&own, active(json!({})));
     assert_eq!(begin(&gateway, &own).status(), 200);
     assert_eq!(opaque.asked("/introspect").len(), 1);
+}
+
+/// F:E10, R:A22: what is open by a token that was taken back ends soon, also while nobody sends anything; by one that is
+/// good it stays, past the time of an answer.
+#[test]
+fn streams_end_with_a_token_that_is_taken_back() {
+    let issuer = Issuer::start(&[]);
+    let brief = OPAQUE.replace("}", ", cache = \"6s\" }");
+    let server = Server::fake("one").key("legacy_sse = true").key("check_on_start = false").toml();
+    let gateway = Gateway::start(&format!(
+        "listen.public_url = \"https://mcp.example\"\n[auth]\nmethods = [\"oauth\"]\n{}{server}",
+        issuer.toml("main", &brief)
+    ));
+    gateway.await_event("issuers_ready", |_| true);
+    let audiences = json!([RESOURCE, "https://mcp.example/one/sse"]);
+    let good = |subject: &str| active(json!({ "sub": subject, "aud": audiences, "exp": null }));
+    issuer.introspects("taken-back", good("alice"));
+    issuer.introspects("kept", good("bob"));
+    let open = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        Session::open_with(&gateway, "/one/mcp", "2025-11-25", json!({}), &[("Authorization", &bearer)])
+    };
+    let (alice, bob) = (open("taken-back"), open("kept"));
+    let (mut cut, mut kept) = (alice.get(), bob.get());
+    let position = cut.next_event().id.unwrap();
+    kept.next_event();
+    let request = Request::get("/one/sse").header("Accept", "text/event-stream");
+    let mut bare = Exchange::send(gateway.address(), &request.header("Authorization", "Bearer taken-back")).stream();
+    bare.next_event();
+    let before = now();
+    issuer.introspects("taken-back", json!({ "active": false }));
+    while cut.next_event_or_end().is_some() {}
+    while bare.next_event_or_end().is_some() {}
+    assert!(now() - before < 20, "soon");
+    gateway.await_metric("stream_cuts_total", &[("reason", "token_expired")], |count| count == 2.0);
+    let refused = alice.get_request().header("Last-Event-ID", &position).send(gateway.address());
+    assert_eq!(challenge(&refused)["error_description"], "The access token is not active");
+    // That of the other was asked about meanwhile, once at a time, and stays.
+    let asked = || issuer.asked("/introspect").iter().filter(|asked| asked.body.contains("token=kept")).count();
+    assert!((2..=4).contains(&asked()), "{}", asked());
+    let notify = crate::session::call(9, "notify", json!({ "method": "notifications/tools/list_changed" }), None);
+    let response = bob.post_request(notify.to_string()).with("Accept", "application/json").send(gateway.address());
+    assert_eq!(response.status(), 200, "{response:?}");
+    assert_eq!(kept.next_event().message()["method"], "notifications/tools/list_changed");
+    assert!(!gateway.stderr().contains("taken-back"), "a token stands in the log");
+}
+
+/// R:A20: requests with one token that come at the same time ask once.
+#[test]
+fn many_requests_at_once_ask_once() {
+    let issuer = Issuer::start(&[]);
+    let record = Record::new();
+    let gateway = start(&issuer.toml("main", OPAQUE), &record);
+    issuer.introspects("busy", active(json!({})));
+    thread::scope(|scope| {
+        for _ in 0..24 {
+            scope.spawn(|| {
+                let request = Request::post("/one/mcp", r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+                let response = request.header("Authorization", "Bearer busy").send(gateway.address());
+                assert_eq!(response.status(), 400, "{response:?}");
+            });
+        }
+    });
+    assert_eq!(issuer.asked("/introspect").len(), 1);
+}
+
+/// A token that one issuer does not know may be another one's: what one server was told of it says nothing about a server
+/// that takes both.
+#[test]
+fn each_server_asks_its_own_issuers() {
+    let (first, second) = (Issuer::start(&[]), Issuer::start(&[]));
+    let server = |name: &str, issuers: &str| {
+        let server = Server::fake(name).key("check_on_start = false").key("pool.min_idle = 0");
+        server.key(&format!("auth.issuers = [{issuers}]")).toml()
+    };
+    let audiences = format!("audiences = [\"all\"]\n{OPAQUE}");
+    let gateway = Gateway::start(&format!(
+        "listen.public_url = \"https://mcp.example\"\n[auth]\nmethods = [\"oauth\"]\n{}{}{}{}",
+        first.toml("first", &audiences),
+        second.toml("second", &audiences),
+        server("narrow", "\"first\""),
+        server("wide", "\"first\", \"second\""),
+    ));
+    gateway.await_event("issuers_ready", |_| true);
+    second.introspects("handle", active(json!({ "aud": "all" })));
+    let begin = |server: &str| {
+        let body = initialize("2025-11-25", json!({})).to_string();
+        let request = Request::post(&format!("/{server}/mcp"), body).header("Authorization", "Bearer handle");
+        request.send(gateway.address()).status()
+    };
+    for _ in 0..2 {
+        assert_eq!((begin("narrow"), begin("wide")), (401, 200));
+    }
+    assert!(second.asked("/introspect").len() == 1, "the narrow one never asked it");
 }

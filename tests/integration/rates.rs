@@ -38,7 +38,7 @@ fn assert_too_fast(response: &Response) {
     assert!(error["data"]["retry_after_ms"].as_u64().unwrap() > 0, "{response:?}");
 }
 
-/// The same within a session, under the call's id.
+/// C:B119: the same within a session, under the call's id.
 #[track_caller]
 fn assert_too_fast_in_band(answer: &Answer, id: impl Into<Value>) {
     assert_eq!(answer.head.status, 200, "{answer:?}");
@@ -131,6 +131,18 @@ fn a_caller_is_counted_wherever_it_comes_from() {
     let error = gateway.await_event("rpc", |event| event["rpc_id"] == "larger");
     assert_eq!(error["outcome"], "refused", "{error}");
     gateway.await_metric("refusals_total", &[("server", "fake"), ("reason", "rate")], |count| count >= 3.0);
+}
+
+/// F:D15: what is for everybody counts for the address too.
+#[test]
+fn metadata_is_counted_with_the_rest() {
+    let issuer = "[auth]\nmethods = [\"oauth\"]\n[auth.issuers.a]\nissuer = \"http://127.0.0.1:1\"\n";
+    let listen = "listen.public_url = \"http://127.0.0.1:8080\"\nlimits.rate_per_address = \"20/h\"";
+    let gateway = Gateway::start(&format!("{listen}\n{issuer}{}", server(&Record::new())));
+    let ask = || Request::get("/.well-known/oauth-protected-resource/fake/mcp").send(gateway.address());
+    let answers: Vec<Response> = (0..25).map(|_| ask()).collect();
+    assert_eq!(answers.iter().filter(|answer| answer.status() == 200).count(), 20);
+    answers.iter().filter(|answer| answer.status() != 200).for_each(assert_too_fast);
 }
 
 /// F:E11: a key that is none counts for ten, so that guessing is slow; nobody at another address pays for it.

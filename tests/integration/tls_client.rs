@@ -18,13 +18,15 @@ use rcgen::{
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
+use sha2::{Digest, Sha256};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::PATIENCE;
 use crate::gateway::Directory;
+use crate::issuer::base64url;
 
 /// An authority and the files of what it signed.
 pub struct Authority {
@@ -39,6 +41,21 @@ pub struct Issued {
     pub key: String,
     pub der: CertificateDer<'static>,
     pub key_der: Vec<u8>,
+}
+
+impl Issued {
+    /// A server that shows it.
+    pub fn server(&self) -> Arc<ServerConfig> {
+        let key = PrivateKeyDer::try_from(self.key_der.clone()).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        Arc::new(builder.with_single_cert(vec![self.der.clone()], key).unwrap())
+    }
+
+    /// What tokens are bound to that count with it only (RFC 8705, 3.1).
+    pub fn thumbprint(&self) -> String {
+        base64url(Sha256::digest(&self.der))
+    }
 }
 
 impl Authority {

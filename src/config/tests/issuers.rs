@@ -38,7 +38,6 @@ fn what_could_never_work_is_refused() {
         (&format!("{good}introspection = {{ cache = \"1h\" }}"), "is too long"),
         (&format!("{good}subject_claim = \"\""), "is empty"),
         (&format!("{good}audience = \"a\""), "unknown key `audience`"),
-        (&format!("{good}[auth.issuers.j]\n{good}"), "are one issuer"),
     ] {
         let problems = issuer(lines).expect_err(lines);
         assert_eq!(problems.iter().count(), 1, "{lines}: {problems}");
@@ -49,6 +48,7 @@ fn what_could_never_work_is_refused() {
 #[test]
 fn what_stands_elsewhere_is_judged_too() {
     let table = "[auth.issuers.main]\nissuer = \"https://id.example\"\n";
+    let twin = "[auth.issuers.twin]\nissuer = \"https://id.example\"\nscope_prefix = \"api://twin/\"\n";
     for (text, said) in [
         (format!("auth.methods = [\"oauth\"]\n{table}"), "`listen.public_url` is empty"),
         (format!("auth.methods = [\"oauth\"]\nlisten.public_url = \"http://m.example\"\n{table}"), "is plain HTTP"),
@@ -65,10 +65,18 @@ fn what_stands_elsewhere_is_judged_too() {
             ),
             "did you mean \"main\"?",
         ),
+        (
+            format!("auth.methods = [\"oauth\"]\nlisten.public_url = \"https://m.example\"\n{table}{twin}"),
+            "the server `a` takes the issuers `main` and `twin`, which are one issuer",
+        ),
     ] {
         let problems = load(&text).expect_err(&text);
         assert!(problems.to_string().contains(said), "{text}: {problems}");
     }
+    let named = format!(
+        "auth.methods = [\"oauth\"]\nlisten.public_url = \"https://m.example\"\nserver_defaults.auth.issuers = [\"twin\"]\n{table}{twin}"
+    );
+    assert_eq!(load(&named).expect("one of two").config.servers["a"].auth.issuers, ["twin".into()]);
     for url in ["https://m.example", "http://localhost:8080", "http://127.0.0.1"] {
         let text = format!("auth.methods = [\"oauth\"]\nlisten.public_url = \"{url}/base/\"\n{table}");
         let config = load(&text).expect(url).config;
