@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_warnings, node_tag};
 use crate::cli::terminal::show;
-use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
+use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain, named_files};
 use crate::config::{self, LogFormat};
 use crate::gateway::{BuildError, ConfigSource, Gateway};
 
@@ -33,9 +33,14 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         Ok(process) => process,
         Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
     };
-    let gateway = match process.build(loaded.config, node) {
+    let gateway = match process.build(loaded.config.clone(), node) {
         Ok(gateway) => gateway,
-        Err(error @ BuildError::Tls(_)) => return complain(CONFIGURATION, error),
+        Err(BuildError::Tls(found)) => {
+            if let Some(problems) = named_files::tls_problems(&loaded, &found) {
+                show(&format!("{problems}\n"));
+            }
+            return ExitCode::from(CONFIGURATION);
+        }
         Err(error) => return complain(FAILURE, error),
     };
     let file = args.config.display().to_string();
