@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::challenge::challenge;
 use crate::child::{Record, Server};
 use crate::client::{Request, Response};
-use crate::gateway::{Gateway, await_that};
+use crate::gateway::Gateway;
 use crate::issuer::{Issuer, Mood, SigningKey};
 use crate::session::initialize;
 
@@ -195,7 +195,7 @@ fn metadata_is_found_wherever_it_stands() {
     assert!(issuer.asked(METADATA).is_empty(), "it needed no metadata");
 }
 
-/// R:A19, F:C13: a reload takes issuers over and lets go of them: their tokens count no more, and what was open ends
+/// R:A19: a reload takes issuers over and lets go of them: their tokens count no more, and what was open ends
 /// where one can no longer prove who one is.
 #[test]
 fn issuers_come_and_go_with_the_configuration() {

@@ -77,6 +77,8 @@ mod hidden_tools;
 mod http2;
 mod http2_attacks;
 mod http2_frames;
+mod internet;
+mod internet_callers;
 mod issuer;
 mod issuer_faults;
 mod keys;
