@@ -24,9 +24,9 @@ mod series;
 mod server_metrics;
 mod session_digest;
 mod spool;
-mod stderr_limit;
 mod timestamp;
 mod tool_metrics;
+mod trace_id;
 
 pub use access::{AccessLine, AccessLog, Client, RefusedLine};
 pub use audit::{Audit, AuditEntry, AuditEvent, NotAudited};
@@ -38,4 +38,4 @@ pub use mask::{KnownSecrets, child_text, mask_secrets};
 pub use metrics::{ConnectionGauge, Metrics};
 pub use server_metrics::{CallEnd, InFlight, PoolWaiter, ServerMetrics, StreamGauge};
 pub use session_digest::{SessionDigest, session_digest};
-pub use stderr_limit::{StderrLimit, Verdict};
+pub use trace_id::TraceId;

@@ -237,7 +237,7 @@ fn a_cursor_that_is_none_is_400() {
     assert!(metrics.count("resumes_total", &[("result", "malformed")]) >= 13.0, "{metrics}");
 }
 
-/// R:R04, DESIGN `streams.max_age`: a stream of a client that can come back is closed at a certain age, politely:
+/// R:R04: a stream of a client that can come back is closed at a certain age, politely:
 /// with the pause to make, behind an id; older clients keep theirs.
 #[test]
 fn an_old_stream_is_closed_and_goes_on() {
