@@ -171,7 +171,7 @@ impl Account {
             out_bytes: end.out_bytes as u64,
             answer: match delivered {
                 Delivered::Json => Some(Answer::Json),
-                Delivered::Stream => Some(Answer::Sse),
+                Delivered::Stream { .. } => Some(Answer::Sse),
                 Delivered::Lost => None,
             },
             session: Some(session.digest()),
@@ -181,6 +181,10 @@ impl Account {
             protocol: session.revision().map(Revision::name),
             rpc_id: std::str::from_utf8(id.raw()).ok(),
             stream_events: self.events,
+            resumed: match delivered {
+                Delivered::Stream { resumed } => resumed,
+                Delivered::Json | Delivered::Lost => 0,
+            },
             trace_id: self.trace,
             child_pid: session.child_pid(),
             reason: end.trouble.map(|trouble| trouble.reason),
