@@ -139,7 +139,7 @@ fn a_request_within_a_call_comes_on_its_stream() {
     assert_eq!((&back["id"], &back["result"]["content"]["n"]), (&json!("e1"), &json!(1)), "{answer}");
 }
 
-/// C:B48: what the client did not say it can do is refused to the child at once.
+/// R:V16, C:B48: what the client did not say it can do is refused to the child at once.
 #[test]
 fn what_the_client_cannot_do_is_refused_at_once() {
     let gateway = Gateway::start(&Server::fake("fake").toml());

@@ -136,7 +136,7 @@ fn what_a_caller_shows_stays_at_the_door() {
     }
 }
 
-/// F:E07: what a client is told about where to log in comes from the file, whatever the request says.
+/// F:E07, C:B94: what a client is told about where to log in comes from the file, whatever the request says.
 #[test]
 fn a_challenge_cannot_be_made_up() {
     let scene = Scene::start();

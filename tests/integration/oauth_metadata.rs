@@ -44,7 +44,7 @@ fn path_of(url: &str) -> &str {
     url.strip_prefix("https://mcp.example.com").unwrap_or_else(|| panic!("{url}"))
 }
 
-/// R:A14, R:A15, R:A16, R:A17, R:A04, C:B88: a document for each server, at the path with the well-known part in front,
+/// R:A14, R:A15, R:A16, R:A17, R:A04, C:B88, C:B97: a document for each server, at the path with the well-known part in front,
 /// from the configuration alone; for everybody, every page and every cache.
 #[test]
 fn each_server_has_a_document_of_its_own() {
@@ -122,7 +122,7 @@ fn there_is_no_document_that_would_not_be_true() {
     }
 }
 
-/// R:A15, R:A16: with a single server that takes tokens its document is at the root, too, and names its own URL.
+/// R:A15, R:A16, C:B97: with a single server that takes tokens its document is at the root, too, and names its own URL.
 #[test]
 fn a_single_resource_is_at_the_root_too() {
     let key = Key::of("key");

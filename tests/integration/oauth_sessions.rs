@@ -207,7 +207,7 @@ fn a_bad_token_is_told_what_is_wrong_and_where_to_ask() {
     assert_eq!(lacking.status(), 403, "{lacking:?}");
 }
 
-/// R:A06, R:A07, R:A08, F:E10: stepping up. The challenge names what the call needs and what was granted of it, and the
+/// R:A06, R:A07, R:A08, F:E10, C:B99: stepping up. The challenge names what the call needs and what was granted of it, and the
 /// client goes on in the same session with a token for that.
 #[test]
 fn a_client_steps_up_within_its_session() {
