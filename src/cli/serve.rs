@@ -56,17 +56,27 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     process.run(gateway, Hangup::Reload(source), |_servers| async { Ok(()) })
 }
 
+/// What a server asks callers for, by the names of its methods.
+fn admission(methods: &str) -> String {
+    let shown = methods.split(", ").map(|method| match method {
+        "api_key" => "API key",
+        "oauth" => "access token",
+        "mtls" => "client certificate",
+        _ => "",
+    });
+    match shown.collect::<Vec<_>>().join(" or ").as_str() {
+        "" => "no authentication".to_owned(),
+        shown => format!("{shown} required"),
+    }
+}
+
 /// What the `ready` event tells scripts, for people: a line for each server.
 fn announcement(file: &str, gateway: &Gateway) -> String {
     let mut rows: Vec<(String, String, String)> = gateway
         .endpoints()
         .into_iter()
         .map(|endpoint| {
-            let auth = match endpoint.auth.as_str() {
-                "none" => "no authentication".to_owned(),
-                "api_key" => "API key required".to_owned(),
-                methods => format!("{methods} required"),
-            };
+            let auth = admission(&endpoint.auth);
             (endpoint.name, endpoint.url, auth)
         })
         .collect();
@@ -80,4 +90,20 @@ fn announcement(file: &str, gateway: &Gateway) -> String {
         writeln!(text, "  {name:names$}  {url:urls$}  {note}").expect("writing to a String cannot fail");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::admission;
+
+    #[test]
+    fn several_methods_are_a_choice() {
+        for (methods, said) in [
+            ("none", "no authentication"),
+            ("api_key", "API key required"),
+            ("oauth, mtls", "access token or client certificate required"),
+        ] {
+            assert_eq!(admission(methods), said);
+        }
+    }
 }
