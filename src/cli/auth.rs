@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{CONFIGURATION, ExplainArgs, FAILURE, OK, USAGE, complain, say};
-use crate::auth::{Asked, Explanation, Rejection, TokenFault, explain};
-use crate::config::{self, Config};
+use crate::auth::{Asked, Explanation, Operation, Rejection, Requirements, Scopes, TokenFault, explain};
+use crate::config::{self, Config, ScopeRules};
 
 /// The most that is read as a token: more than any header may hold.
 const TOKEN_BYTES: u64 = 256 * 1024;
@@ -35,6 +35,9 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
         return complain(FAILURE, format_args!("the token cannot be read from standard input: {error}"));
     }
     let typed = typed.trim_ascii();
+    if typed.is_empty() {
+        return complain(USAGE, "there is no token on standard input: type `gangway auth explain … < FILE`");
+    }
     let token = typed.strip_prefix(b"Bearer ").unwrap_or(typed).trim_ascii();
     let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let asked = Asked { server: name, policy: &server.auth, thumbprint: None, now_unix };
@@ -43,8 +46,30 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
         Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
     };
     let explanation = runtime.block_on(explain(&config.auth, &asked, token));
-    let status = if explanation.outcome.is_ok() { OK } else { FAILURE };
-    say(&text(&explanation, &config), status)
+    let mut text = text(&explanation, &config);
+    let comes_in = explanation.outcome.as_ref().is_ok_and(|admitted| {
+        let (may_begin, told) = grants(&server.auth.scope_rules, &admitted.scopes);
+        text.push_str(&told);
+        may_begin
+    });
+    say(&text, if comes_in { OK } else { FAILURE })
+}
+
+/// Whether what was granted suffices for anything at all, and a line for all that it does not suffice for.
+fn grants(rules: &ScopeRules, granted: &Scopes) -> (bool, String) {
+    let requirements = Requirements::new(rules);
+    let suffices = |method: &str, tool: Option<&str>| requirements.check(granted, [Operation { method, tool }]).is_ok();
+    if !suffices("", None) {
+        let needed = rules.scopes.join(" ");
+        return (false, format!("but refused with 403: everything there needs the scopes {needed}\n"));
+    }
+    let methods = rules.method_scopes.iter().filter(|(method, _)| !suffices(method, None));
+    let methods = methods.map(|(method, scopes)| format!("but not for {method}: that needs {}\n", scopes.join(" ")));
+    // A pattern matches itself.
+    let tools = rules.tools.iter().map(|(tool, scopes)| (tool.to_string(), scopes));
+    let tools = tools.filter(|(tool, _)| !suffices("", Some(tool)));
+    let tools = tools.map(|(tool, scopes)| format!("but not for the tool {tool}: that needs {}\n", scopes.join(" ")));
+    (true, methods.chain(tools).collect())
 }
 
 /// A line for each check, then what follows from them.
