@@ -292,9 +292,9 @@ fn requests_are_read_in_one_way() {
     let good = String::from_utf8(session.post_request("").without("Content-Length").bytes(session.address)).unwrap();
     let with = |fields: &str, body: &str| good.replacen("\r\n\r\n", &format!("\r\n{fields}\r\n{body}"), 1);
     let sized = with(&format!("Content-Length: {length}\r\n"), &body);
-    let both = format!("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n");
+    let both = "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n";
     for (what, bytes) in [
-        ("a length beside chunks", with(&both, &chunks)),
+        ("a length beside chunks", with(both, &chunks)),
         ("two lengths", with(&format!("Content-Length: {length}\r\nContent-Length: 0\r\n"), &body)),
         ("chunks twice", with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", &chunks)),
         ("another coding", with("Transfer-Encoding: xchunked\r\n", &chunks)),
