@@ -32,11 +32,11 @@ use crate::gateway::machine::connections_beside_children;
 use crate::gateway::reload::{Held, Reloader};
 use crate::gateway::revocation::Revocation;
 use crate::http::{AdminDoor, Door, DoorParts, RulesParts};
-use crate::net::{BindError, Connection, Credentials, Listener, Observer, Phase, Terms, TlsProblem, bind, serve};
+use crate::net::{BindError, Connection, Credentials, Listener, Observer, Phase, Terms, bind, serve};
 use crate::server::{Room, ServersParts, Settings, make_process_undumpable, raise_descriptor_limit};
 use crate::telemetry::{AccessLog, Metrics};
 
-pub use crate::net::Bound;
+pub use crate::net::{Bound, TlsProblem};
 pub use crate::server::{Catalogue, Diagnosis, Health, Lacks, ScoutFailure, Server, Servers, Status, adopt_orphans};
 pub use endpoint::Endpoint;
 pub use machine::MachineLimits;
@@ -72,9 +72,9 @@ impl std::error::Error for BuildError {}
 /// Reads the files of `listen.tls` and does nothing with them; may wait for disks.
 ///
 /// # Errors
-/// What is wrong, in words for the operator.
-pub fn check_tls(tls: &config::Tls) -> Result<(), String> {
-    Credentials::read(tls).map(drop).map_err(|problems| worded(&problems))
+/// Every file that is wrong.
+pub fn check_tls(tls: &config::Tls) -> Result<(), Vec<TlsProblem>> {
+    Credentials::read(tls).map(drop)
 }
 
 /// A line for each file.

@@ -34,13 +34,15 @@
 //!    HTTP/2 (`net::multiplex`) each request is a task of its own, owned by its connection, and `net::frames` counts
 //!    what a client sends beside requests.
 //! 2. [`http::Door::handle`] is the one place where requests come in. It finds the route and asks, from the head
-//!    alone: the guard (`Host`, `Origin`, `OPTIONS`), then `auth` for the caller's principal. Every way to say no is a
-//!    `http::refusal::Refused`, which this one place counts, logs and words.
+//!    alone: the guard (`Host`, `Origin`, `OPTIONS`), the address's rate (`http::quota`), `auth` for the caller's
+//!    principal, that one's rate. Health, pages and metadata (`http::metadata`) are answered here. Every way to say no is
+//!    a `http::refusal::Refused`, which this one place counts, logs and words.
 //! 3. `http::streamable` reads the body within its bounds and parses the envelope (`mcp::message`): where the members
 //!    stand is found in one pass, what they hold stays raw. Then `http::access` asks whether the caller was granted what
 //!    that takes, and whether the tool it calls is there for clients: before a session is looked for.
 //! 4. `initialize` opens a session (`server::Server::open`): a seat in the registry, the breaker's leave, a leased
-//!    child, a conversation with it. What the caller brings for its own child (`http::own_variables`) goes with the lease. Anything else finds its session by id, server and principal together, or is 404.
+//!    child, a conversation with it. What the caller brings for its own child (`http::own_variables`) goes with the
+//!    lease. Anything else finds its session by id, server and principal together, or is 404.
 //! 5. `exchange::session::Session::call` reserves a child-side id, keeps the call under it and hands the message to
 //!    `upstream::conversation`, which splices the id in and writes the line to the child's stdin: at once where the
 //!    pipe has room, through a bounded queue else (`upstream::outbound`).

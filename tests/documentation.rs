@@ -35,15 +35,22 @@ fn code_words(text: &str) -> BTreeSet<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// The shipped file's `section.key` with the default as it is written; `None` for a key without one.
-fn keys_of_the_file() -> BTreeMap<String, Option<String>> {
+/// What the shipped file says of a key.
+struct Shipped {
+    value: String,
+    /// It stands in a comment: what is there may be an example.
+    is_commented: bool,
+}
+
+/// The shipped file's `section.key` with the value as it is written.
+fn keys_of_the_file() -> BTreeMap<String, Shipped> {
     let mut section = String::new();
     let mut keys = BTreeMap::new();
     for line in read("config/gangway.toml").lines() {
-        let (line, has_default) = match line.strip_prefix('#') {
+        let (line, is_commented) = match line.strip_prefix('#') {
             Some(rest) if rest.starts_with(' ') || rest.is_empty() => continue,
-            Some(rest) => (rest, false),
-            None => (line, true),
+            Some(rest) => (rest, true),
+            None => (line, false),
         };
         if let Some(header) = line.strip_prefix('[') {
             section = header
@@ -54,7 +61,7 @@ fn keys_of_the_file() -> BTreeMap<String, Option<String>> {
                 .replace("server_defaults", "servers.NAME");
         } else if let Some((key, rest)) = line.split_once(" = ") {
             let value = rest.split("  #").next().unwrap().trim().to_owned();
-            keys.insert(format!("{section}.{key}"), has_default.then_some(value));
+            keys.insert(format!("{section}.{key}"), Shipped { value, is_commented });
         }
     }
     keys
@@ -84,8 +91,10 @@ fn keys_of_the_documentation() -> BTreeMap<String, Option<String>> {
 fn every_key_is_documented_with_its_default() {
     let (file, documentation) = (keys_of_the_file(), keys_of_the_documentation());
     assert!(file.len() > 70, "the shipped file was not understood: {} keys", file.len());
-    for (key, default) in &file {
-        assert_eq!(documentation.get(key), Some(default), "{key} in docs/configuration.md");
+    for (key, Shipped { value, is_commented }) in &file {
+        let default = documentation.get(key).unwrap_or_else(|| panic!("{key} is not in docs/configuration.md"));
+        assert!(*is_commented || default.is_some(), "{key} has no default in docs/configuration.md");
+        assert_eq!(default.as_ref().unwrap_or(value), value, "{key} in docs/configuration.md");
     }
     for key in documentation.keys() {
         assert!(file.contains_key(key), "{key} of docs/configuration.md is no key");
@@ -116,6 +125,26 @@ fn every_metric_is_documented_and_no_other() {
     let rows: String = table.lines().filter(|line| line.starts_with("| `")).collect();
     let documented: BTreeSet<String> = code_words(&rows).into_iter().map(str::to_owned).collect();
     assert_eq!(documented, metrics, "documented and registered");
+}
+
+#[test]
+fn every_value_of_a_label_is_documented() {
+    let operation = read("docs/operation.md");
+    let documented = code_words(&operation);
+    let source = read("src/telemetry/label.rs");
+    let mut seen = 0;
+    for block in source.split("\nlabels! {").skip(1) {
+        // Those that MCP names are not for us to list.
+        let block = block.split("\n}\n").next().unwrap();
+        if block.contains("Method {\n        ToolsCall") || block.contains("Protocol {") {
+            continue;
+        }
+        for value in block.split(" = \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(documented.contains(value), "the value {value} is missing in docs/operation.md: {block}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 80, "the labels were not understood: {seen}");
 }
 
 #[test]

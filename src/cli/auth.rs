@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{CONFIGURATION, ExplainArgs, FAILURE, OK, USAGE, complain, say};
-use crate::auth::{Asked, Explanation, Rejection, Requirements, TokenFault, explain};
+use crate::auth::{Asked, Explanation, Operation, Rejection, Requirements, Scopes, TokenFault, explain};
 use crate::config::{self, Config, ScopeRules};
 
 /// The most that is read as a token: more than any header may hold.
@@ -35,15 +35,10 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
         return complain(FAILURE, format_args!("the token cannot be read from standard input: {error}"));
     }
     let typed = typed.trim_ascii();
-    let token = typed.strip_prefix(b"Bearer ").unwrap_or(typed).trim_ascii();
-    if token.is_empty() {
-        return complain(
-            USAGE,
-            format_args!(
-                "there is no token on standard input: gangway auth explain -c FILE --server NAME < TOKEN_FILE"
-            ),
-        );
+    if typed.is_empty() {
+        return complain(USAGE, "there is no token on standard input: type `gangway auth explain … < FILE`");
     }
+    let token = typed.strip_prefix(b"Bearer ").unwrap_or(typed).trim_ascii();
     let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let asked = Asked { server: name, policy: &server.auth, thumbprint: None, now_unix };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -51,9 +46,26 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
         Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
     };
     let explanation = runtime.block_on(explain(&config.auth, &asked, token));
-    let lacking = lacking(&explanation, &server.auth.scope_rules);
-    let status = if explanation.outcome.is_ok() && lacking.is_none() { OK } else { FAILURE };
-    say(&text(&explanation, &config, lacking.as_deref()), status)
+    let rules = &server.auth.scope_rules;
+    let lacking = lacking(&explanation, rules);
+    let mut text = text(&explanation, &config, lacking.as_deref());
+    if let (Ok(admitted), None) = (&explanation.outcome, &lacking) {
+        text.push_str(&withheld(rules, &admitted.scopes));
+    }
+    say(&text, if explanation.outcome.is_ok() && lacking.is_none() { OK } else { FAILURE })
+}
+
+/// A line for each thing that what was granted does not suffice for.
+fn withheld(rules: &ScopeRules, granted: &Scopes) -> String {
+    let requirements = Requirements::new(rules);
+    let suffices = |method: &str, tool: Option<&str>| requirements.check(granted, [Operation { method, tool }]).is_ok();
+    let methods = rules.method_scopes.iter().filter(|(method, _)| !suffices(method, None));
+    let methods = methods.map(|(method, scopes)| format!("but not for {method}: that needs {}\n", scopes.join(" ")));
+    // A pattern matches itself.
+    let tools = rules.tools.iter().map(|(tool, scopes)| (tool.to_string(), scopes));
+    let tools = tools.filter(|(tool, _)| !suffices("", Some(tool)));
+    let tools = tools.map(|(tool, scopes)| format!("but not for the tool {tool}: that needs {}\n", scopes.join(" ")));
+    methods.chain(tools).collect()
 }
 
 /// The scopes that every request needs, if the caller was granted too little for any.

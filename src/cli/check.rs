@@ -6,9 +6,8 @@ mod online;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::{CONFIGURATION, CheckArgs, OK, say};
+use super::{CONFIGURATION, CheckArgs, OK, named_files, say};
 use crate::config::{self, Address, Config, Listen, Loaded, Method, Server};
-use crate::gateway::check_tls;
 
 /// Checks a file and says what it serves. Problems and warnings go to standard error.
 pub(super) fn run(args: &CheckArgs) -> ExitCode {
@@ -19,7 +18,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
             return ExitCode::from(CONFIGURATION);
         }
     };
-    if let Some(Err(problems)) = loaded.config.listen.tls.as_ref().map(check_tls) {
+    if let Some(problems) = named_files::look(&loaded) {
         eprintln!("{problems}");
         return ExitCode::from(CONFIGURATION);
     }
@@ -115,7 +114,7 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use std::path::Path;
 
-    use super::{explanation, summary};
+    use super::{explanation, named_files, summary};
     use crate::config::{Loaded, parse};
 
     fn loaded(text: &str) -> Loaded {
@@ -145,6 +144,17 @@ mod tests {
         ] {
             assert!(summary.contains(&format!(" {url} ")), "{url} is not in\n{summary}");
         }
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_found_at_the_key_that_names_them() {
+        let text = "listen.tls.certificates = [{ cert = \"no.pem\", key = \"no.key\" }]\n\
+             telemetry.log.audit = \"/no/such/folder/audit\"\n";
+        let found = named_files::look(&loaded(text)).expect("none of them is there");
+        let places: Vec<_> = found.iter().map(|problem| (problem.position(), problem.message())).collect();
+        assert_eq!(places.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [Some((1, 27)), Some((2, 23))]);
+        assert!(places[0].1.contains("/etc/gangway/no.pem cannot be read"), "{found}");
+        assert!(places[1].1.contains("/no/such/folder/audit cannot be written"), "{found}");
     }
 
     #[test]

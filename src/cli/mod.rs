@@ -5,6 +5,7 @@ mod check;
 mod demo_server;
 mod key;
 pub mod name;
+mod named_files;
 mod picture;
 mod process;
 mod run;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::cli::process::{Hangup, Process, base_url, log_bounds, log_ready, log_warnings, node_tag};
 use crate::cli::terminal::show;
-use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain};
+use crate::cli::{CONFIGURATION, FAILURE, ServeArgs, complain, named_files};
 use crate::config::{self, LogFormat};
 use crate::gateway::{BuildError, ConfigSource, Gateway};
 
@@ -33,9 +33,14 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         Ok(process) => process,
         Err(error) => return complain(FAILURE, format_args!("cannot start: {error}")),
     };
-    let gateway = match process.build(loaded.config, node) {
+    let gateway = match process.build(loaded.config.clone(), node) {
         Ok(gateway) => gateway,
-        Err(error @ BuildError::Tls(_)) => return complain(CONFIGURATION, error),
+        Err(BuildError::Tls(found)) => {
+            if let Some(problems) = named_files::tls_problems(&loaded, &found) {
+                show(&format!("{problems}\n"));
+            }
+            return ExitCode::from(CONFIGURATION);
+        }
         Err(error) => return complain(FAILURE, error),
     };
     let file = args.config.display().to_string();
@@ -51,17 +56,27 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     process.run(gateway, Hangup::Reload(source), |_servers| async { Ok(()) })
 }
 
+/// What a server asks callers for, by the names of its methods.
+fn admission(methods: &str) -> String {
+    let shown = methods.split(", ").map(|method| match method {
+        "api_key" => "API key",
+        "oauth" => "access token",
+        "mtls" => "client certificate",
+        _ => "",
+    });
+    match shown.collect::<Vec<_>>().join(" or ").as_str() {
+        "" => "no authentication".to_owned(),
+        shown => format!("{shown} required"),
+    }
+}
+
 /// What the `ready` event tells scripts, for people: a line for each server.
 fn announcement(file: &str, gateway: &Gateway) -> String {
     let mut rows: Vec<(String, String, String)> = gateway
         .endpoints()
         .into_iter()
         .map(|endpoint| {
-            let auth = match endpoint.auth.as_str() {
-                "none" => "no authentication".to_owned(),
-                "api_key" => "API key required".to_owned(),
-                methods => format!("{methods} required"),
-            };
+            let auth = admission(&endpoint.auth);
             (endpoint.name, endpoint.url, auth)
         })
         .collect();
@@ -75,4 +90,20 @@ fn announcement(file: &str, gateway: &Gateway) -> String {
         writeln!(text, "  {name:names$}  {url:urls$}  {note}").expect("writing to a String cannot fail");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::admission;
+
+    #[test]
+    fn several_methods_are_a_choice() {
+        for (methods, said) in [
+            ("none", "no authentication"),
+            ("api_key", "API key required"),
+            ("oauth, mtls", "access token or client certificate required"),
+        ] {
+            assert_eq!(admission(methods), said);
+        }
+    }
 }

@@ -31,6 +31,8 @@ pub(super) struct Said {
     pub(super) openings: Vec<(Place, Vec<String>)>,
     /// What every server asks to be granted that says nothing else.
     pub(super) scope_rules: ScopeRules,
+    /// Where it says so.
+    pub(super) scopes_place: Option<Place>,
 }
 
 /// Reads `[auth]`.
@@ -42,6 +44,7 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
     let base = section.report.base;
     let keys_file = section.parsed("keys_file", "", |path| Ok(base.join(path)));
     let scope_rules = scope_rules::read(&mut section);
+    let scopes_place = scope_rules::place(&section);
     let (said, is_any) = keys::read(&mut section);
     let has_keys = is_any || keys_file.is_some();
     let has_issuers = section.has("issuers");
@@ -63,6 +66,7 @@ pub(super) fn read(mut section: Section<'_>) -> Said {
         has_issuers,
         openings,
         scope_rules,
+        scopes_place,
     }
 }
 

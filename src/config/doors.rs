@@ -7,11 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::auth;
 use super::document::Place;
-use super::meaning::{Admin, ClientAuth, Listen, Method, Mode};
+use super::issuer::Tokens;
+use super::meaning::{Admin, ClientAuth, Listen, Method, Mode, Server};
 use super::pinned;
 use super::report::Report;
 use super::server::Said;
 use super::suggest;
+use crate::telemetry::label;
 
 const KEY_REMEDY: &str = "`gangway key new NAME` makes one and prints the table to paste";
 
@@ -21,6 +23,8 @@ pub(super) struct Doors<'a> {
     pub(super) listen: &'a Listen,
     /// Where `listen.address` stands, or would.
     pub(super) listen_place: Option<Place>,
+    /// Something unusable stands at `listen.public_url`: that is a problem of its own.
+    pub(super) public_url_refused: bool,
     pub(super) admin: &'a Admin,
     pub(super) auth: &'a auth::Said,
 }
@@ -30,9 +34,10 @@ impl Doors<'_> {
     pub(super) fn resolve(&self, servers: &mut BTreeMap<Arc<str>, Said>) {
         let inherited = servers.values().any(|said| said.methods.is_none()).then(|| self.inherited()).flatten();
         for (name, said) in servers.iter_mut() {
+            let asked_at = said.scope_rules.place.take().or_else(|| self.auth.scopes_place.clone());
             said.server.auth.scope_rules = std::mem::take(&mut said.scope_rules).over(&self.auth.scope_rules);
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
-                self.judge(name, said, &methods);
+                self.judge(name, said, &methods, asked_at.as_ref());
                 self.check_issuers(said);
                 if methods.contains(&Method::Oauth) {
                     self.take_issuers(name, said);
@@ -135,7 +140,9 @@ impl Doors<'_> {
     }
 
     /// Refuses methods that let nobody in, or everybody where an id in a URL would be all that protects a session.
-    fn judge(&self, name: &str, said: &Said, methods: &[Method]) {
+    ///
+    /// `asked_at` is where something asks for scopes.
+    fn judge(&self, name: &str, said: &Said, methods: &[Method], asked_at: Option<&Place>) {
         let place = if said.methods.is_some() { said.places.auth.as_ref() } else { self.auth.place.as_ref() };
         if methods.contains(&Method::ApiKey) && !self.has_keys() {
             self.report.problem(place, "`methods` asks for an API key, but no key is configured", KEY_REMEDY);
@@ -150,8 +157,8 @@ impl Doors<'_> {
         }
         if methods.contains(&Method::None) && !said.server.auth.scope_rules.is_empty() {
             let message = format!("the server `{name}` lets everybody in, but asks for scopes, which nobody there has");
-            let remedy = "ask for a method, or write what it needs as empty in its own `auth`: scopes = []";
-            self.report.problem(place, message, remedy);
+            let remedy = "write methods = [\"oauth\"] or [\"api_key\"], or leave out what asks for scopes";
+            self.report.problem(asked_at, message, remedy);
         }
         if methods.contains(&Method::None) && said.server.legacy_sse && self.is_open() {
             let message = format!("the server `{name}` would serve HTTP+SSE of 2024-11-05 to everybody");
@@ -169,6 +176,7 @@ impl Doors<'_> {
         }
         let remedy = "write what clients type, such as \"https://mcp.example.com\": tokens are issued for it";
         match &self.listen.public_url {
+            None if self.public_url_refused => {}
             None => {
                 self.report.problem(place, "`methods` asks for access tokens, but `listen.public_url` is empty", remedy)
             }
@@ -217,6 +225,7 @@ impl Doors<'_> {
             }
         }
         self.warn_of_keys(servers);
+        self.warn_of_what_says_nothing(servers);
         let admin_open = self.admin.address.as_ref().is_some_and(|address| !address.is_loopback());
         if admin_open && self.admin.token.is_none() {
             self.report.warning(
@@ -273,4 +282,51 @@ impl Doors<'_> {
             }
         }
     }
+
+    /// What was typed and can have no effect, because something else is not as that needs it.
+    fn warn_of_what_says_nothing(&self, servers: &BTreeMap<Arc<str>, Said>) {
+        let takes = |said: &Said, method| said.server.auth.methods.contains(&method);
+        for (name, said) in servers {
+            let Server { mode, env_from, auth, .. } = &said.server;
+            if !env_from.claims.is_empty() && !takes(said, Method::Oauth) {
+                self.report.warning(format!(
+                    "{name}: env_from.claims fills nothing, since claims stand in access tokens: its methods lack \"oauth\""
+                ));
+            }
+            if *mode == Mode::Principal && takes(said, Method::None) {
+                self.report.warning(format!(
+                    "{name}: mode \"principal\" shares nothing among callers nobody knows: each session has a process of its own"
+                ));
+            }
+            for method in auth.scope_rules.method_scopes.keys().filter(|method| !is_method(method)) {
+                let near = suggest::nearest(method, methods())
+                    .map_or_else(String::new, |near| format!("; did you mean {near}?"));
+                self.report.warning(format!(
+                    "{name}: method_scopes asks for scopes for {}, a method that MCP does not have{near}",
+                    method.escape_debug()
+                ));
+            }
+        }
+        let used = |issuer: &Arc<str>| servers.values().any(|said| said.server.auth.issuers.contains(issuer));
+        for (name, issuer) in &self.auth.auth.issuers {
+            if !servers.is_empty() && !used(name) {
+                self.report.warning(format!(
+                    "the tokens of auth.issuers.{name} count nowhere: no server that asks for \"oauth\" takes them"
+                ));
+            }
+            if issuer.tokens == Tokens::Jwt && !issuer.introspection.client_id.is_empty() {
+                self.report
+                    .warning(format!("auth.issuers.{name}.introspection is not used: it is for tokens = \"opaque\""));
+            }
+        }
+    }
+}
+
+/// The methods of every revision.
+fn methods() -> impl Iterator<Item = &'static str> {
+    label::Method::ALL.iter().filter(|method| **method != label::Method::Other).map(|method| method.as_str())
+}
+
+fn is_method(name: &str) -> bool {
+    methods().any(|method| method == name)
 }

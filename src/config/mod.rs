@@ -89,6 +89,17 @@ pub struct Loaded {
     pub effective: Vec<Effective>,
 }
 
+impl Loaded {
+    /// What turns out to be wrong with a value once it is used, each a key, a sentence and a remedy, at its place.
+    /// `None` if there is nothing.
+    #[must_use]
+    pub fn problems<'a>(&self, found: impl IntoIterator<Item = (&'a str, String, &'a str)>) -> Option<Problems> {
+        let place = |key: &str| self.effective.iter().find(|effective| effective.key == key);
+        let found = found.into_iter().map(|(key, message, remedy)| Problem::of_value(place(key), message, remedy));
+        Problems::from_found(found.collect())
+    }
+}
+
 /// Loads a configuration file. Relative paths in it are relative to its folder.
 ///
 /// # Errors
@@ -146,7 +157,9 @@ fn read(report: &Report<'_>, document: &Table) -> Config {
     let mut root = Section::new(report, "", Some(document), None).with_aliases(ALIASES);
     let listen_section = root.table("listen");
     let listen_place = listen_section.place("address");
+    let says_url = listen_section.has("public_url") && !listen_section.is_text("public_url", "");
     let listen = listen::read(listen_section);
+    let public_url_refused = says_url && listen.public_url.is_none();
     let admin = listen::read_admin(root.table("admin"), &listen.address);
     let auth = auth::read(root.table("auth"));
     let limits = limits::read(root.table("limits"));
@@ -157,7 +170,8 @@ fn read(report: &Report<'_>, document: &Table) -> Config {
     let mut servers = read_servers(report, &mut root);
     let telemetry = telemetry::read(root.table("telemetry"));
     routes::check(report, &servers);
-    Doors { report, listen: &listen, listen_place, admin: &admin, auth: &auth }.resolve(&mut servers);
+    Doors { report, listen: &listen, listen_place, public_url_refused, admin: &admin, auth: &auth }
+        .resolve(&mut servers);
     let servers = servers.into_iter().map(|(name, said)| (name, Arc::new(said.server))).collect();
     Config { listen, admin, auth: auth.auth, limits, sessions, streams, replay, drain, servers, telemetry }
 }

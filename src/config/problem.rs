@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::report::Effective;
 use super::secret;
 
 /// The longest part of a source line that is shown, in characters.
@@ -16,9 +17,9 @@ pub struct Problem {
     remedy: String,
 }
 
-/// Where a problem stands.
+/// Where something stands in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Location {
+pub(super) struct Location {
     file: String,
     /// Counted from 1.
     line: usize,
@@ -52,6 +53,16 @@ impl Problem {
         Self { location, message: message.into(), remedy: remedy.into() }
     }
 
+    /// A problem of a value that was read before.
+    pub(super) fn of_value(
+        effective: Option<&Effective>,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let location = effective.and_then(|effective| effective.location.clone());
+        Self { location, message: message.into(), remedy: remedy.into() }
+    }
+
     /// What is wrong, without place and remedy.
     #[must_use]
     pub fn message(&self) -> &str {
@@ -72,7 +83,8 @@ impl Problem {
 }
 
 impl Location {
-    fn of(file: &str, text: &str, span: &Range<usize>) -> Self {
+    /// The place of a byte range of a file's text.
+    pub(super) fn of(file: &str, text: &str, span: &Range<usize>) -> Self {
         let start = floor_boundary(text, span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);

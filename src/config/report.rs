@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use super::document::{Node, Place, Table, Value};
-use super::problem::Problem;
+use super::problem::{Location, Problem};
 use super::secret::HIDDEN;
 
 /// One key with its value in effect.
@@ -16,6 +16,8 @@ pub struct Effective {
     pub value: String,
     /// Who said so.
     pub origin: Origin,
+    /// Where it stands, if it does in the file.
+    pub(super) location: Option<Location>,
 }
 
 /// Who set a value.
@@ -104,9 +106,14 @@ impl<'a> Report<'a> {
         self.warnings.borrow_mut().push(text.into());
     }
 
-    /// Notes a value in effect.
-    pub(super) fn effective(&self, key: String, value: String, origin: Origin) {
-        self.effective.borrow_mut().push(Effective { key, value, origin });
+    /// Notes a value in effect, and where it stands.
+    pub(super) fn effective(&self, key: String, value: String, place: Option<&Place>) {
+        let location = match place {
+            Some(Place::File(span) | Place::Defaults(span)) => Some(Location::of(self.file, self.text, span)),
+            Some(Place::Flag(_)) | None => None,
+        };
+        let origin = place.map_or(Origin::Default, Origin::from);
+        self.effective.borrow_mut().push(Effective { key, value, origin, location });
     }
 
     /// Ends the report.

@@ -11,6 +11,9 @@ use super::section::Section;
 /// Longest scope, in bytes.
 const LONGEST: usize = 256;
 
+/// The keys that ask for scopes.
+const KEYS: [&str; 3] = ["scopes", "method_scopes", "tools"];
+
 /// What callers of one server must be granted (RFC 6749 section 3.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScopeRules {
@@ -38,6 +41,8 @@ pub(super) struct Said {
     pub(super) scopes: Option<Vec<String>>,
     pub(super) method_scopes: Option<BTreeMap<String, Vec<String>>>,
     pub(super) tools: Vec<(Glob, Vec<String>)>,
+    /// Where it asks for something.
+    pub(super) place: Option<Place>,
 }
 
 impl Said {
@@ -64,7 +69,7 @@ pub(super) fn read(section: &mut Section<'_>) -> ScopeRules {
 
 /// Reads what the `auth` of a server says.
 pub(super) fn read_server(section: &mut Section<'_>) -> Said {
-    let mut said = Said::default();
+    let mut said = Said { place: place(section), ..Said::default() };
     if section.has("scopes") {
         said.scopes = Some(section.list("scopes", parse_scope));
     }
@@ -74,8 +79,14 @@ pub(super) fn read_server(section: &mut Section<'_>) -> Said {
     if section.has("tools") {
         said.tools = lists(section, "tools", Glob::parse);
     }
-    ["scopes", "method_scopes", "tools"].into_iter().for_each(|key| section.declare(key));
+    KEYS.into_iter().for_each(|key| section.declare(key));
     said
+}
+
+/// Where a table asks for scopes first.
+pub(super) fn place(section: &Section<'_>) -> Option<Place> {
+    let key = KEYS.into_iter().find(|key| section.has(key))?;
+    section.place(key)
 }
 
 /// Reads a table whose values are lists of scopes, by names that `parse_name` reads.

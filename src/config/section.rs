@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::convert::{Refused, bytes, mismatch, pick, text, time_or_off, whole};
 use super::document::{Node, Place, Table, Value};
 use super::meaning::Rate;
-use super::report::{self, Origin, Report};
+use super::report::{self, Report};
 use super::suggest;
 use super::unit::Malformed;
 
@@ -95,8 +95,7 @@ impl<'a> Section<'a> {
 
     /// Records the value of `key` in effect.
     pub(super) fn record(&self, key: &str, node: Option<&Node>, value: String) {
-        let origin = node.map_or(Origin::Default, |node| Origin::from(&node.place));
-        self.report.effective(self.name(key), value, origin);
+        self.report.effective(self.name(key), value, node.map(|node| &node.place));
     }
 
     /// Reads a key with `convert`; `default` is its default as the operator would write it.
@@ -174,9 +173,10 @@ impl<'a> Section<'a> {
         key: &'static str,
         parse: fn(&str) -> Result<(u32, Duration), Malformed>,
     ) -> Option<Rate> {
-        self.value(key, &Value::plain("off"), |value| match text(value)? {
-            "off" => Ok(None),
-            text => parse(text).map(|(count, time)| Some(Rate { count, time })).map_err(Refused::from),
+        self.value(key, &Value::plain("off"), |value| match value {
+            Value::Text(text) if text.meaning == "off" => Ok(None),
+            Value::Integer(_) => Err(Refused::new("has no time", "write it with /s, /m or /h, in quotes, or \"off\"")),
+            value => parse(text(value)?).map(|(count, time)| Some(Rate { count, time })).map_err(Refused::from),
         })
     }
 

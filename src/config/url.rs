@@ -102,6 +102,10 @@ pub(super) fn issuer_url(text: &str, provider: Provider) -> Result<String, Refus
     if url.contains('?') {
         return Err(Refused::new("has a query", "write what stands in `iss` of its tokens, byte for byte"));
     }
+    if url.contains("/.well-known/") {
+        let remedy = "write what stands before /.well-known, which is `iss` of its tokens, byte for byte";
+        return Err(Refused::new("names a document of the issuer, not the issuer", remedy));
+    }
     let many = ["/common/", "/organizations/", "/consumers/", "/{tenantid}/"];
     if provider == Provider::Entra && many.iter().any(|part| format!("{url}/").contains(part)) {
         let remedy = "write your tenant's: \"https://login.microsoftonline.com/TENANT-ID/v2.0\"";

@@ -12,7 +12,7 @@ use crate::mcp::ids::Id;
 use crate::mcp::message::Message;
 use crate::mcp::revision::Revision;
 use crate::telemetry::label::{Answer, Method, Outcome};
-use crate::telemetry::{AccessLine, AccessLog, CallEnd, ServerMetrics};
+use crate::telemetry::{AccessLine, AccessLog, CallEnd, ServerMetrics, TraceId};
 
 /// Where the messages of one server are counted and logged.
 pub struct Accounts {
@@ -45,6 +45,7 @@ pub struct Account {
     tool: Option<Box<str>>,
     in_bytes: usize,
     peer: Peer,
+    trace: Option<TraceId>,
     events: u64,
     end: Option<End>,
     permit: Option<Permit>,
@@ -71,10 +72,17 @@ impl Account {
             tool: tool.map(|tool| kept(&tool)),
             in_bytes: message.text().len(),
             peer,
+            trace: None,
             events: 0,
             end: None,
             permit,
         }
+    }
+
+    /// The same, as a part of this trace.
+    #[must_use]
+    pub fn in_trace(self, trace: Option<TraceId>) -> Account {
+        Account { trace, ..self }
     }
 
     /// When it arrived.
@@ -163,7 +171,7 @@ impl Account {
             out_bytes: end.out_bytes as u64,
             answer: match delivered {
                 Delivered::Json => Some(Answer::Json),
-                Delivered::Stream => Some(Answer::Sse),
+                Delivered::Stream { .. } => Some(Answer::Sse),
                 Delivered::Lost => None,
             },
             session: Some(session.digest()),
@@ -173,6 +181,11 @@ impl Account {
             protocol: session.revision().map(Revision::name),
             rpc_id: std::str::from_utf8(id.raw()).ok(),
             stream_events: self.events,
+            resumed: match delivered {
+                Delivered::Stream { resumed } => resumed,
+                Delivered::Json | Delivered::Lost => 0,
+            },
+            trace_id: self.trace,
             child_pid: session.child_pid(),
             reason: end.trouble.map(|trouble| trouble.reason),
             ..AccessLine::new(&accounts.node, &accounts.server, &self.method, outcome, total)
@@ -188,7 +201,14 @@ fn named(method: &str) -> Cow<'static, str> {
 
 impl Accounts {
     /// Logs a notification or response of a client's that was answered 202.
-    pub fn accepted(&self, message: &Message, session: &Session, peer: Peer, took: Duration, outcome: Outcome) {
+    pub fn accepted(
+        &self,
+        message: &Message,
+        session: &Session,
+        (peer, trace_id): (Peer, Option<TraceId>),
+        took: Duration,
+        outcome: Outcome,
+    ) {
         if !self.log.wants(outcome) {
             return;
         }
@@ -199,6 +219,7 @@ impl Accounts {
             session: Some(session.digest()),
             principal: Some(session.principal()),
             client_addr: Some(peer),
+            trace_id,
             client: session.client(),
             protocol: session.revision().map(Revision::name),
             child_pid: session.child_pid(),

@@ -107,8 +107,11 @@ pub struct Post {
 pub enum Delivered {
     /// Into the JSON body.
     Json,
-    /// Into the stream.
-    Stream,
+    /// Into the stream, which was resumed so often by then.
+    Stream {
+        /// How often.
+        resumed: u64,
+    },
     /// Nowhere: the connection was lost before its head.
     Lost,
 }
@@ -238,11 +241,11 @@ impl Post {
                 } else {
                     stream.push(EventKind::Response, &reply.payload);
                 }
-                return Delivered::Stream;
+                return Delivered::Stream { resumed: stream.resumes() };
             }
             State::Shared(stream) => {
                 stream.push(EventKind::Response, &reply.payload);
-                return Delivered::Stream;
+                return Delivered::Stream { resumed: 0 };
             }
             State::Lost | State::Done => return Delivered::Lost,
         }
@@ -311,7 +314,7 @@ mod tests {
         let (post, head) = Post::new(Form::Either, 2, true, false);
         let opened = stream();
         assert!(post.promote(|| Arc::clone(&opened)));
-        assert_eq!(answer(&post), Delivered::Stream);
+        assert_eq!(answer(&post), Delivered::Stream { resumed: 0 });
         drop(head);
         post.lose();
         assert!(opened.is_expired(Instant::now()) && !opened.has_unwritten());

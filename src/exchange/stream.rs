@@ -39,6 +39,8 @@ struct State {
     reader: Option<Slot>,
     /// Numbers the readers, so that one that was replaced finds out.
     epoch: u64,
+    /// How often a reader came that named a position.
+    resumes: u64,
     /// The number of the last reader that was sent away because its token expired; there is no reader 0.
     expired: u64,
     full: bool,
@@ -120,6 +122,7 @@ impl Stream {
                 log: StreamLog::new(nonce, framing),
                 reader: None,
                 epoch: 0,
+                resumes: 0,
                 expired: 0,
                 full: false,
                 late: LateProgress::default(),
@@ -179,6 +182,12 @@ impl Stream {
             EventKind::Log => log.waiting_bytes() <= self.terms.bounds.window / 2,
             EventKind::Notification | EventKind::Progress(_) => !log.is_full(&self.terms.bounds),
         }
+    }
+
+    /// How often it was resumed so far.
+    #[must_use]
+    pub fn resumes(&self) -> u64 {
+        self.state().resumes
     }
 
     /// Wakes the reader for what was appended quietly.
@@ -381,6 +390,7 @@ impl Stream {
             state.log.check(cursor)?;
         }
         let skips = cursor.is_none();
+        state.resumes += u64::from(!skips);
         let cursor = cursor.unwrap_or_else(|| state.log.unread());
         state.epoch += 1;
         let epoch = state.epoch;

@@ -13,7 +13,7 @@ pub struct Endpoint {
     pub url: String,
     /// The names of its methods.
     pub auth: String,
-    /// `session`
+    /// `session`, `shared` or `principal`.
     pub mode: &'static str,
     /// Children at most; `None` is no limit.
     pub max: Option<usize>,

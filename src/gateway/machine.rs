@@ -1,6 +1,6 @@
 //! How many children and sessions this machine allows.
 
-use crate::config::Config;
+use crate::config::{self, Config, Mode};
 use crate::gateway::Gateway;
 use crate::server::Room;
 
@@ -34,6 +34,10 @@ struct Demand {
     room: Room,
     /// Children of all servers.
     children: Option<u64>,
+    /// Children that serve a session each.
+    own: Option<u64>,
+    /// Children that are shared, and the sessions they have room for.
+    shared: (Option<u64>, Option<u64>),
     sessions: Option<u64>,
     /// Connections of clients, where the system allows fewer than are configured.
     connections: Option<u64>,
@@ -49,22 +53,40 @@ pub(super) fn connections_beside_children(nofile: u64, config: &Config) -> u64 {
 
 /// Processes of all servers together; `None` is any number.
 fn children_of(config: &Config) -> Option<u64> {
-    config.servers.values().map(|server| server.pool.max_size.map(|max| max as u64)).sum()
+    config.servers.values().map(|server| most_children(server)).sum()
+}
+
+fn most_children(server: &config::Server) -> Option<u64> {
+    server.pool.max_size.map(|max| max as u64)
+}
+
+fn most_sessions(server: &config::Server) -> Option<u64> {
+    Some(most_children(server)?.saturating_mul(server.pool.max_sessions_per_child? as u64))
 }
 
 impl Demand {
     fn limits(&self) -> MachineLimits {
-        let Self { nofile, room, children, sessions, .. } = self;
+        let Self { nofile, room, children, .. } = self;
         let children_max = self.by_limit().into_iter().filter_map(|(most, _)| most).chain(*children).min();
-        // In session mode each session has a child, and a connection for its stream.
-        let by_streams = self.descriptors().map(|room| room / (DESCRIPTORS_PER_CHILD + 1));
         MachineLimits {
             nofile: *nofile,
             nproc: room.tasks,
             children_max,
             children_full_pipes: room.full_pipes.map(|pipes| pipes / PIPES_PER_CHILD),
-            sessions_max: sessions.iter().copied().chain(children_max).chain(by_streams).min(),
+            sessions_max: self.sessions_max(children_max),
         }
+    }
+
+    /// Each session has a connection for its stream, and some have a child of their own beside it.
+    fn sessions_max(&self, children_max: Option<u64>) -> Option<u64> {
+        let most = |number: Option<u64>| number.unwrap_or(u64::MAX);
+        let (children, seats) = self.shared;
+        let taken = most(children).min(most(children_max)).saturating_mul(DESCRIPTORS_PER_CHILD);
+        let left = self.descriptors().map_or(u64::MAX, |room| room.saturating_sub(taken));
+        let shared = most(seats).min(left);
+        let own = most(self.own).min(most(children_max)).min((left - shared) / (DESCRIPTORS_PER_CHILD + 1));
+        let sessions = shared.saturating_add(own).min(most(self.sessions));
+        (sessions < u64::MAX).then_some(sessions)
     }
 
     fn descriptors(&self) -> Option<u64> {
@@ -118,7 +140,20 @@ impl Gateway {
         let most = self.descriptors.map(|nofile| connections_beside_children(nofile, &self.config));
         let asked = self.config.limits.connections.map_or(u64::MAX, |asked| asked as u64);
         let connections = most.filter(|most| *most < asked);
-        Demand { nofile: self.descriptors, room: self.room, children: children_of(&self.config), sessions, connections }
+        let (own, shared): (Vec<_>, Vec<_>) =
+            self.config.servers.values().partition(|server| server.mode == Mode::Session);
+        Demand {
+            nofile: self.descriptors,
+            room: self.room,
+            children: children_of(&self.config),
+            own: own.into_iter().map(|server| most_children(server)).sum(),
+            shared: (
+                shared.iter().map(|server| most_children(server)).sum(),
+                shared.iter().map(|server| most_sessions(server)).sum(),
+            ),
+            sessions,
+            connections,
+        }
     }
 
     /// What works but deserves a line at each start.
@@ -166,7 +201,8 @@ mod tests {
     }
 
     fn demand(nofile: u64, room: Room, children: Option<u64>) -> Demand {
-        Demand { nofile: Some(nofile), room, children, sessions: Some(10_000), connections: None }
+        let (own, shared) = (children, (Some(0), Some(0)));
+        Demand { nofile: Some(nofile), room, children, own, shared, sessions: Some(10_000), connections: None }
     }
 
     /// F:F09.
@@ -194,5 +230,18 @@ mod tests {
         assert_eq!((few.limits().children_max, few.limits().sessions_max), (Some(48), Some(38)));
         assert!(few.warnings()[0].contains("any number") && few.warnings()[0].contains("LimitNOFILE"));
         assert!(demand(1024, Room::default(), Some(64)).warnings().is_empty());
+    }
+
+    #[test]
+    fn sessions_of_shared_children_are_as_many_as_these_have_room_for() {
+        let shared = |nofile, children, seats| {
+            Demand { own: Some(0), shared: (children, seats), ..demand(nofile, Room::default(), children) }.limits()
+        };
+        assert_eq!(shared(20_000, Some(4), Some(256)).sessions_max, Some(256));
+        assert_eq!(shared(1024, Some(4), None).sessions_max, Some(1024 - 64 - 16), "a stream each");
+        let both = Demand { own: Some(8), shared: (Some(4), Some(256)), ..demand(20_000, Room::default(), Some(12)) };
+        assert_eq!(both.limits().sessions_max, Some(264));
+        let free = Demand { nofile: None, sessions: None, own: Some(0), ..demand(0, Room::default(), None) };
+        assert_eq!(Demand { shared: (None, None), ..free }.limits().sessions_max, None);
     }
 }

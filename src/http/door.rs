@@ -31,7 +31,7 @@ use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::rare::rarely;
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthMethod, AuthResult, Outcome, Refusal as Reason, Route};
-use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine};
+use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine, TraceId};
 
 /// A line at most this often about rates that are used up: who floods must not fill the log.
 const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
@@ -294,6 +294,7 @@ impl Door {
             access: &endpoint.access,
             caller: call,
             peer: arrival.peer,
+            trace: request.headers().get("traceparent").and_then(|value| TraceId::from_traceparent(value.as_bytes())),
             fate: &arrival.fate,
             arrived,
             asked: &about.asked,

@@ -39,6 +39,7 @@ use crate::mcp::revision::Revision;
 use crate::mcp::scan::Author;
 use crate::rare::rarely;
 use crate::server::{Opening, Server, Unopened};
+use crate::telemetry::TraceId;
 use crate::telemetry::label::{Dropped, Outcome, Refusal as Reason, Resume, SessionEnd};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -60,6 +61,7 @@ pub(super) struct Streamable<'a> {
     pub(super) access: &'a Access,
     pub(super) caller: Caller,
     pub(super) peer: Peer,
+    pub(super) trace: Option<TraceId>,
     pub(super) fate: &'a Arc<dyn Fate>,
     pub(super) arrived: Instant,
     /// Filled in with what is refused, for the audit log.
@@ -186,7 +188,7 @@ impl Streamable<'_> {
                 Reached::Total => Refused::Overload,
                 Reached::Principal => Refused::PrincipalRequests,
             })?;
-            let account = Account::new(message, self.peer, self.arrived, Some(permit));
+            let account = Account::new(message, self.peer, self.arrived, Some(permit)).in_trace(self.trace);
             let Caller { principal, sessions: cap, proof, .. } = self.caller.clone();
             let opening = Opening { principal, cap, account, only: only.clone(), proof, own: own.clone() };
             let unopened = match server.open(opening, message, post).await {
@@ -247,7 +249,7 @@ impl Streamable<'_> {
 
     /// Sends one request on its way, or answers it in its place.
     pub(super) fn submit(&self, session: &Arc<Session>, message: &Message, post: &Arc<Post>) {
-        let account = |permit| Account::new(message, self.peer, self.arrived, permit);
+        let account = |permit| Account::new(message, self.peer, self.arrived, permit).in_trace(self.trace);
         let refused = if self.access.hides(message) {
             Cause::UnknownTool
         } else if message.has_bad_token() {
@@ -314,7 +316,8 @@ impl Streamable<'_> {
             _ => session.respond(message).is_ok(),
         };
         let outcome = if is_passed { Outcome::Ok } else { Outcome::Refused };
-        self.server.accounts().accepted(message, session, self.peer, self.arrived.elapsed(), outcome);
+        let from = (self.peer, self.trace);
+        self.server.accounts().accepted(message, session, from, self.arrived.elapsed(), outcome);
         accepted_response()
     }
 

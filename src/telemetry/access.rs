@@ -16,6 +16,7 @@ use super::own_secrets::OwnSecrets;
 use super::session_digest::SessionDigest;
 use super::spool::Spool;
 use super::timestamp;
+use super::trace_id::TraceId;
 use crate::caller::{Peer, Principal};
 use crate::config::LogLevel;
 
@@ -90,7 +91,7 @@ pub struct AccessLine<'a> {
     /// How often its stream was resumed; left out if zero.
     pub resumed: u64,
     /// The trace it belongs to.
-    pub trace_id: Option<&'a str>,
+    pub trace_id: Option<TraceId>,
     /// The process that served it.
     pub child_pid: Option<u32>,
     /// Why it was refused or failed: a word, not a sentence.
@@ -153,7 +154,7 @@ impl<'a> AccessLine<'a> {
         optional(self.rpc_id, |id| line.cut_text("rpc_id", without_quotes(id), LONGEST_SHORT));
         optional((self.stream_events > 0).then_some(self.stream_events), |events| line.whole("stream_events", events));
         optional((self.resumed > 0).then_some(self.resumed), |resumed| line.whole("resumed", resumed));
-        optional(self.trace_id, |id| line.cut_text("trace_id", id, LONGEST_SHORT));
+        optional(self.trace_id, |id| line.shown_whole("trace_id", &id));
         optional(self.child_pid, |pid| line.whole("child_pid", u64::from(pid)));
         optional(self.reason, |reason| line.cut_text("reason", reason, LONGEST_NAME));
     }

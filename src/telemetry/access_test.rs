@@ -13,6 +13,7 @@ use crate::telemetry::escape::{has_control, tests::hostile_text};
 use crate::telemetry::label::{Answer, Outcome, Refusal};
 use crate::telemetry::log::{Logs, Sink};
 use crate::telemetry::session_digest::session_digest;
+use crate::telemetry::trace_id::TraceId;
 
 /// What the log holds after `write`.
 fn logged(level: LogLevel, access: Access, write: impl FnOnce(&AccessLog)) -> String {
@@ -46,7 +47,7 @@ fn full<'a>(principal: &'a Principal) -> AccessLine<'a> {
         rpc_id: Some("\"a-7\""),
         stream_events: 3,
         resumed: 1,
-        trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736"),
+        trace_id: TraceId::from_traceparent(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         child_pid: Some(4711),
         reason: Some("child_gone"),
         ..AccessLine::new("n1", "files", "tools/call", Outcome::RpcError, Duration::from_micros(12_345))

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tracing::{error, info};
 
 use super::access::{optional, without_quotes};
-use super::audit_file::AuditFile;
+use super::audit_file::{AuditFile, unwritable};
 use super::line::{Format, Line};
 use super::session_digest::SessionDigest;
 use super::spool::Spool;
@@ -158,6 +158,14 @@ impl Audit {
         Ok(Audit(Some(inner)))
     }
 
+    /// Whether [`Audit::open`] could do so; nothing is made.
+    ///
+    /// # Errors
+    /// The file cannot be opened, nor made.
+    pub fn check(config: &config::Audit) -> io::Result<()> {
+        AuditFile::check(&config.path)
+    }
+
     /// Begins with an entry `start`, by which a reader knows that numbers begin anew.
     ///
     /// # Errors
@@ -167,9 +175,7 @@ impl Audit {
         // A process begins once.
         let _first = inner.node.set(Arc::clone(node));
         let begun = inner.write("start", |_nothing| {});
-        begun.map_err(|error| {
-            io::Error::other(format!("the audit log {} cannot be written: {error}", inner.path.display()))
-        })
+        begun.map_err(|error| unwritable(&inner.path, &error))
     }
 
     /// Whether there is one, so that entries are worth gathering.

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{Access, access};
+
 /// What others may do with a file that is made here: nothing.
 const MODE: u32 = 0o600;
 
@@ -21,12 +23,22 @@ impl AuditFile {
     /// # Errors
     /// What the system says, with the name of the file.
     pub(super) fn open(path: &Path) -> io::Result<AuditFile> {
-        // Without O_NONBLOCK a named pipe would keep the gateway waiting for its reader.
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(MODE).custom_flags(libc::O_NONBLOCK);
-        let named = |error| io::Error::other(format!("the audit log {} cannot be written: {error}", path.display()));
-        let file = options.open(path).map_err(named)?;
+        let file = writing().create(true).open(path).map_err(|error| unwritable(path, &error))?;
         Ok(AuditFile { torn: ends_within_a_line(path, &file), file })
+    }
+
+    /// Whether the file could be opened, or made; nothing is made.
+    ///
+    /// # Errors
+    /// What the system says, with the name of the file.
+    pub(super) fn check(path: &Path) -> io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match writing().open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| unwritable(path, &error.into()))
+            }
+            opened => opened.map(drop).map_err(|error| unwritable(path, &error)),
+        }
     }
 
     /// Appends whole lines; the kernel has all of them then, or it is an error.
@@ -60,6 +72,18 @@ impl AuditFile {
         }
         self.file.write(lines)
     }
+}
+
+fn writing() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    // Without O_NONBLOCK a named pipe would keep the gateway waiting for its reader.
+    options.append(true).mode(MODE).custom_flags(libc::O_NONBLOCK);
+    options
+}
+
+/// An error of the audit log's file, with the key that names it.
+pub(super) fn unwritable(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::other(format!("`telemetry.log.audit`: {} cannot be written: {error}", path.display()))
 }
 
 /// Whether whoever wrote the file before was killed in the middle of a line.
@@ -96,6 +120,11 @@ mod tests {
     fn what_cannot_be_written_is_named() {
         let error = AuditFile::open(Path::new("/no/such/folder/audit")).map(|_| ()).expect_err("no folder");
         assert!(error.to_string().contains("/no/such/folder/audit"), "{error}");
+        assert!(AuditFile::check(Path::new("/no/such/folder/audit")).is_err());
+        assert!(AuditFile::check(&std::env::temp_dir()).is_err(), "a folder");
+        let absent = std::env::temp_dir().join(format!("gangway-audit-absent-{}", std::process::id()));
+        AuditFile::check(&absent).expect("it could be made");
+        assert!(!absent.exists(), "and was not");
         let mut full = AuditFile::open(Path::new("/dev/full")).expect("a device");
         assert!(full.append(b"one\n").is_err());
     }

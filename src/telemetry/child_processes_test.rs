@@ -174,7 +174,9 @@ fn the_time_never_goes_back() {
         std::thread::yield_now();
     }
     metrics.measure_children(now + GOOD_FOR);
-    assert_eq!(value(&metrics, "cpu_seconds_total"), Some(used), "its time went with it");
+    // What is left of the group may have run for a tick meanwhile.
+    let without = value(&metrics, "cpu_seconds_total").expect("it is counted");
+    assert!((used..used + 1.0).contains(&without), "{used}, then {without}: its time went with it");
     shell.end();
     drop(child);
     let in_the_end = value(&metrics, "cpu_seconds_total").expect("it is counted");

@@ -25,9 +25,9 @@ mod series;
 mod server_metrics;
 mod session_digest;
 mod spool;
-mod stderr_limit;
 mod timestamp;
 mod tool_metrics;
+mod trace_id;
 
 pub use access::{AccessLine, AccessLog, Client, RefusedLine};
 pub use audit::{Audit, AuditEntry, AuditEvent, NotAudited};
@@ -40,4 +40,4 @@ pub use metrics::{ConnectionGauge, Metrics};
 pub use own_secrets::OwnSecrets;
 pub use server_metrics::{CallEnd, InFlight, PoolWaiter, ServerMetrics, StreamGauge};
 pub use session_digest::{SessionDigest, session_digest};
-pub use stderr_limit::{StderrLimit, Verdict};
+pub use trace_id::TraceId;

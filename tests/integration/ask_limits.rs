@@ -21,7 +21,7 @@ fn question(id: usize) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"elicitation/create\",\"params\":{{}}}}\n")
 }
 
-/// DESIGN "Promises" 4: a child that asks without end is refused from the bound on, at once and counted; what the
+/// A child that asks without end is refused from the bound on, at once and counted; what the
 /// client was asked it can still answer, and that makes room.
 #[test]
 fn a_child_asks_only_so_much_at_once() {
@@ -46,7 +46,7 @@ fn a_child_asks_only_so_much_at_once() {
     assert_eq!(stream.next_message()["id"], 7);
 }
 
-/// DESIGN "Promises" 4: what a child asks before the client is ready is held out of the memory budget, and given back.
+/// What a child asks before the client is ready is held out of the memory budget, and given back.
 #[test]
 fn what_is_held_early_counts_as_memory() {
     let long = "x".repeat(100_000);

@@ -139,7 +139,7 @@ fn a_request_within_a_call_comes_on_its_stream() {
     assert_eq!((&back["id"], &back["result"]["content"]["n"]), (&json!("e1"), &json!(1)), "{answer}");
 }
 
-/// C:B48: what the client did not say it can do is refused to the child at once.
+/// R:V16, C:B48: what the client did not say it can do is refused to the child at once.
 #[test]
 fn what_the_client_cannot_do_is_refused_at_once() {
     let gateway = Gateway::start(&Server::fake("fake").toml());
@@ -222,7 +222,7 @@ fn call_apart(session: &Session, id: u32, tool: &str, arguments: Value) {
     assert_eq!(request.send(session.address).status(), 200);
 }
 
-/// DESIGN "Which stream", R:X08: a request that waits for a reader is not pushed out by notifications.
+/// R:X08: a request that waits for a reader is not pushed out by notifications.
 #[test]
 fn a_request_waits_for_its_reader() {
     let record = Record::new();
@@ -247,7 +247,7 @@ fn a_request_waits_for_its_reader() {
     assert_eq!(response.status(), 400, "{response:?}");
 }
 
-/// DESIGN promise 1: where more requests wait than are kept, those that are lost fail at once, not with their clocks.
+/// Where more requests wait than are kept, those that are lost fail at once, not with their clocks.
 #[test]
 fn a_request_that_is_lost_fails_at_once() {
     let record = Record::new();

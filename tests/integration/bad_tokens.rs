@@ -342,6 +342,29 @@ fn every_good_token_passes() {
     assert!(good.iter().all(|(_, token)| !read.contains(token.as_str())), "a child read a token");
 }
 
+/// C:B96: what is issued for the server's URL with a slash behind it counts where that is listed, and only there; the
+/// server names itself without.
+#[test]
+fn a_slash_counts_where_it_is_listed() {
+    let key = SigningKey::es256("a");
+    let issuer = Issuer::start(&[&key]);
+    let record = Record::new();
+    let slash = format!("{RESOURCE}/");
+    let server = Server::fake("one").option("--record", record.path()).key("check_on_start = false").toml();
+    let gateway = Gateway::start(&format!(
+        "listen.public_url = \"https://mcp.example/\"\n[auth]\nmethods = [\"oauth\"]\n{}{server}",
+        issuer.toml("main", &format!("audiences = [\"{slash}\"]"))
+    ));
+    gateway.await_event("issuers_ready", |_| true);
+    let token = |audience: &str| key.token(&key.header(), &issuer.claims(audience));
+    for path in ["/one/mcp", "/one/mcp/"] {
+        assert_eq!(begin(path, &token(&slash)).send(gateway.address()).status(), 200, "{path}");
+        assert_refused(&begin(path, &token(RESOURCE)).send(gateway.address()), AUDIENCE, "it is not in the list");
+    }
+    let document = Request::get("/.well-known/oauth-protected-resource/one/mcp").send(gateway.address()).json();
+    assert_eq!(document["resource"], RESOURCE);
+}
+
 /// R:A09, R:A10: a token belongs in one `Authorization` header and nowhere else.
 #[test]
 fn a_token_belongs_in_one_place() {

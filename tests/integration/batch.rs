@@ -149,7 +149,7 @@ fn a_batch_carries_its_progress() {
     assert_eq!(ids(&answer).len(), 2, "{answer:?}");
 }
 
-/// DESIGN "Answers": of a batch whose client leaves before all of it was passed on, nothing stays.
+/// Of a batch whose client leaves before all of it was passed on, nothing stays.
 #[test]
 fn a_batch_that_is_given_up_leaves_nothing() {
     let server = Server::fake("fake").toml();

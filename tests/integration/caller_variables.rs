@@ -100,7 +100,7 @@ fn what_is_no_plain_value_is_refused_whole() {
     }
 }
 
-/// DESIGN "Modes": a server whose children are given values keeps no spare, and gives no child to a second caller.
+/// A server whose children are given values keeps no spare, and gives no child to a second caller.
 #[test]
 fn such_a_server_has_no_spares() {
     let gateway = Gateway::start(&server().key("pool.min_idle = 3").toml());
@@ -115,7 +115,7 @@ fn such_a_server_has_no_spares() {
     assert_eq!(open(&gateway, &[]).call("e", "echo", json!({}))["id"], "e");
 }
 
-/// DESIGN "Modes": in `principal` mode the same caller with another value has another child; another caller with the
+/// In `principal` mode the same caller with another value has another child; another caller with the
 /// same value too. What replaces a child that died has the same values.
 #[test]
 fn a_shared_child_is_of_one_caller_and_one_set_of_values() {

@@ -375,7 +375,7 @@ fn a_flood_of_notifications_is_bounded() {
     assert!(metrics.count("replay_bytes", &[]) <= 4.0 * MIB as f64 + 65_536.0, "{metrics}");
 }
 
-/// DESIGN "Child gone", F:B10: a bad line that is a request of the child's is refused, and costs the client's call that
+/// F:B10: a bad line that is a request of the child's is refused, and costs the client's call that
 /// has the same number nothing.
 #[test]
 fn a_bad_request_fails_nobodys_call() {

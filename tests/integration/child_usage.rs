@@ -22,7 +22,7 @@ fn value(gateway: &Gateway, name: &str, server: &str) -> Option<f64> {
     gateway.metrics().value(name, &[("server", server)])
 }
 
-/// INTERFACE "Metrics": memory, processor time and descriptors of a child and of what it started, until they end; the
+/// Memory, processor time and descriptors of a child and of what it started, until they end; the
 /// time stays, that of children between two measurements included. The gateway can read all of it though it is not
 /// dumpable and the child is in a domain of its own.
 #[test]

@@ -54,7 +54,7 @@ fn a_call_without_an_answer_times_out() {
     gateway.await_metric("requests_total", &[("outcome", "timeout")], |count| count == 2.0);
 }
 
-/// DESIGN "Decisions": after a time-out the child is asked whether it lives; one that is stays.
+/// After a time-out the child is asked whether it lives; one that is stays.
 #[test]
 fn a_child_is_asked_after_a_time_out() {
     let record = Record::new();
@@ -90,7 +90,7 @@ fn progress_does_not_keep_a_call_alive_for_ever() {
     assert_timed_out(&answer.message());
 }
 
-/// INTERFACE `timeouts`: a call's clock stands still while its child waits for the client.
+/// `timeouts`: a call's clock stands still while its child waits for the client.
 #[test]
 fn the_clock_stops_while_the_child_waits_for_the_client() {
     let gateway = Gateway::start(&lone().key("timeouts.call_idle = \"500ms\"\ntimeouts.call_total = \"700ms\"").toml());
@@ -105,7 +105,7 @@ fn the_clock_stops_while_the_child_waits_for_the_client() {
     assert_timed_out(&session.call(2, "silent", json!({})));
 }
 
-/// INTERFACE `timeouts`: only the call that asks waits for the client; another one's clock goes on.
+/// `timeouts`: only the call that asks waits for the client; another one's clock goes on.
 #[test]
 fn a_question_stops_only_the_clock_of_its_call() {
     let gateway = Gateway::start(&lone().key("timeouts.call_idle = \"500ms\"").toml());
@@ -119,7 +119,7 @@ fn a_question_stops_only_the_clock_of_its_call() {
     assert_eq!(answer["result"]["structuredContent"]["result"]["action"], "accept", "{answer}");
 }
 
-/// R:H32, INTERFACE `timeouts`: a child that asks again and again keeps a call alive for `call_total` and
+/// R:H32: a child that asks again and again keeps a call alive for `call_total` and
 /// `ask` together, no longer.
 #[test]
 fn questions_do_not_keep_a_call_alive_for_ever() {
@@ -142,7 +142,7 @@ fn questions_do_not_keep_a_call_alive_for_ever() {
     assert!(began.elapsed() >= Duration::from_millis(800), "the clock stood still for some of it");
 }
 
-/// INTERFACE `timeouts.ask`: a client that does not answer costs the child an error, once; the
+/// `timeouts.ask`: a client that does not answer costs the child an error, once; the
 /// client is told to forget the request, and its late answer is dropped.
 #[test]
 fn an_unanswered_question_ends_at_its_limit() {

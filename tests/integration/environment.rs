@@ -107,7 +107,7 @@ fn no_request_changes_what_is_started() {
     assert!(!marker.exists());
 }
 
-/// DESIGN "Child kit", F:A07, F:A09: its own group, three descriptors, default signals, no core
+/// F:A07, F:A09: its own group, three descriptors, default signals, no core
 /// dumps, no new privileges, and the gateway as its parent.
 #[test]
 fn a_child_starts_clean() {
@@ -164,7 +164,7 @@ fn sigpipe_has_its_default_in_a_child() {
     }
 }
 
-/// DESIGN "Child kit", C:B29: a child of an unprivileged gateway sees neither the gateway's nor a
+/// C:B29: a child of an unprivileged gateway sees neither the gateway's nor a
 /// neighbour's environment, descriptors or directory.
 #[test]
 fn a_child_cannot_look_into_its_neighbours() {

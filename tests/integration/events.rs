@@ -17,7 +17,7 @@ fn position(events: &[Value], name: &str) -> usize {
     at.unwrap_or_else(|| panic!("no {name} in {events:#?}"))
 }
 
-/// INTERFACE "Log", R:S17: a session's life is told in order, each event by its one name, and by the same eight
+/// R:S17: a session's life is told in order, each event by its one name, and by the same eight
 /// digits for the session wherever it is named.
 #[test]
 fn a_sessions_life_is_told_in_order() {
@@ -47,7 +47,7 @@ fn a_sessions_life_is_told_in_order() {
     assert!(!gateway.stderr().contains(&session.id));
 }
 
-/// INTERFACE "Log": a child that fails is told of with how it ended and its last words, cut and made harmless.
+/// A child that fails is told of with how it ended and its last words, cut and made harmless.
 #[test]
 fn a_childs_end_is_told_with_its_last_words() {
     let server = bare(Server::fake("fake")).arg("--stderr").arg("last \u{1b}[31mwords");
@@ -62,7 +62,7 @@ fn a_childs_end_is_told_with_its_last_words() {
     gateway.await_event("session_close", |event| event["reason"] == "child_gone");
 }
 
-/// INTERFACE "Log": every request a child makes gets its line, also one the client never sees and one that nobody
+/// Every request a child makes gets its line, also one the client never sees and one that nobody
 /// answers before the session ends.
 #[test]
 fn every_request_of_a_child_is_accounted_for() {
@@ -85,7 +85,7 @@ fn every_request_of_a_child_is_accounted_for() {
     gateway.await_event("rpc", |event| event["rpc_id"] == "orphan" && event["outcome"] == "child_gone");
 }
 
-/// INTERFACE "Log": what is refused before its message is read is told with the reason and the key that decides it.
+/// What is refused before its message is read is told with the reason and the key that decides it.
 #[test]
 fn a_refusal_names_the_key_that_decides_it() {
     let toml = format!("[sessions]\nmax = 1\n[limits]\nbody_bytes = \"2KiB\"\n{}", bare(Server::fake("fake")).toml());
@@ -108,7 +108,7 @@ fn a_refusal_names_the_key_that_decides_it() {
     assert_eq!(session.request(1, "ping", json!({}))["result"], json!({}));
 }
 
-/// INTERFACE "Log", F:F05: a drain is told from its start to its end, with the streams it cuts.
+/// F:F05: a drain is told from its start to its end, with the streams it cuts.
 #[test]
 fn a_drain_is_told() {
     let toml = format!("[drain]\nprestop = \"0s\"\n{}", Server::demo("demo").toml());
@@ -152,7 +152,7 @@ fn scrapes_side_by_side_disturb_nobody() {
     });
 }
 
-/// INTERFACE "admin": off loopback without a token the numbers are for nobody, health is for everybody.
+/// Off loopback without a token the numbers are for nobody, health is for everybody.
 #[test]
 fn without_a_token_the_numbers_stay_inside() {
     let gateway = Gateway::start(&format!("[admin]\naddress = \"0.0.0.0:0\"\n{}", Server::demo("demo").toml()));

@@ -147,3 +147,29 @@ fn online_says_what_issuers_offer() {
     let (status, text) = check();
     assert!(status == Some(78) && text.contains("auth.issuers.main"), "{text}");
 }
+
+/// R:A29: also what a good token does not suffice for, and with which scopes it would.
+#[test]
+fn what_was_granted_is_held_against_what_is_needed() {
+    let key = SigningKey::es256("a");
+    let issuer = Issuer::start(&[&key]);
+    let rules = "[servers.one.auth]\nscopes = [\"use\"]\nmethod_scopes = { \"resources/read\" = [\"see\"] }\n\
+         tools = { \"delete_*\" = [\"write\"] }\n";
+    let toml = format!("{}{rules}", toml(&issuer.toml("main", "")));
+    let with = |scope: &str| {
+        let mut claims = issuer.claims(RESOURCE);
+        claims["scope"] = scope.into();
+        explain(&toml, &key.token(&key.header(), &claims))
+    };
+    for (scope, wanted, said) in [
+        ("read", Some(1), "everything there needs the scopes use"),
+        ("use", Some(0), "but not for resources/read: that needs see\nbut not for the tool delete_*: that needs write"),
+        ("use see", Some(0), "but not for the tool delete_*: that needs write"),
+    ] {
+        let (status, text) = with(scope);
+        assert!(status == wanted && text.contains(said), "{scope}: {text}");
+    }
+    assert!(!with("use see write").1.contains("but not"));
+    let (status, text) = explain(&toml, " ");
+    assert!(status == Some(2) && text.contains("no token on standard input"), "{text}");
+}

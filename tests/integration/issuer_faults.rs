@@ -233,7 +233,7 @@ fn metadata_is_found_wherever_it_stands() {
     assert!(issuer.asked(METADATA).is_empty(), "it needed no metadata");
 }
 
-/// R:A19, F:C13: a reload takes issuers over and lets go of them: their tokens count no more, and what was open ends
+/// R:A19: a reload takes issuers over and lets go of them: their tokens count no more, and what was open ends
 /// where one can no longer prove who one is.
 #[test]
 fn issuers_come_and_go_with_the_configuration() {

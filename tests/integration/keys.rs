@@ -253,7 +253,7 @@ fn an_open_server_beside_one_with_keys() {
     assert_eq!(with_key.status(), 200, "{with_key:?}");
 }
 
-/// F:C09, C:B57: a key has so many sessions and no more; others are not concerned.
+/// F:C09, C:B57, C:B119: a key has so many sessions and no more; others are not concerned.
 #[test]
 fn a_key_has_a_number_of_sessions() {
     let record = Record::new();

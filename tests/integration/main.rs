@@ -78,6 +78,8 @@ mod hidden_tools;
 mod http2;
 mod http2_attacks;
 mod http2_frames;
+mod internet;
+mod internet_callers;
 mod issuer;
 mod issuer_faults;
 mod issuer_tls;

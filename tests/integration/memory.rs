@@ -45,7 +45,7 @@ pub fn leave_unread(gateway: &Gateway, session: &Session, gate: &str, lengths: &
     primed
 }
 
-/// DESIGN "Replay", F:F10: what is kept for resumes fills no more of the budget than work leaves it; calls go on.
+/// F:F10: what is kept for resumes fills no more of the budget than work leaves it; calls go on.
 #[test]
 fn replay_gives_way_to_work() {
     let gateway = start("total = \"64MiB\"");
@@ -95,7 +95,7 @@ fn unread_answers_are_kept_and_new_work_refused() {
     assert_eq!(try_open(&gateway).status(), 200);
 }
 
-/// DESIGN "Promises" 4: what a call brought takes up memory until its child has it, however long the child works on it;
+/// What a call brought takes up memory until its child has it, however long the child works on it;
 /// so for a batch and for `initialize`.
 #[test]
 fn a_body_that_was_passed_on_is_let_go() {
@@ -177,7 +177,7 @@ fn never_read(session: &Session, body: &Value, accept: &str) -> Connection {
     connection
 }
 
-/// DESIGN promise 4, F:D03: answers in JSON that nobody reads count against the budget until they are written or their
+/// F:D03: answers in JSON that nobody reads count against the budget until they are written or their
 /// clients leave, alone and in a batch; meanwhile new work is refused.
 #[test]
 fn unread_json_answers_are_counted() {
@@ -227,7 +227,7 @@ fn unread_answers_keep_their_places() {
     gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
 }
 
-/// DESIGN promise 6, F:D02: bodies that were announced and do not come take up nothing, so that a few idle
+/// F:D02: bodies that were announced and do not come take up nothing, so that a few idle
 /// connections refuse nobody.
 #[test]
 fn announced_bodies_take_up_nothing() {

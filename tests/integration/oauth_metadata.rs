@@ -125,7 +125,7 @@ fn there_is_no_document_that_would_not_be_true() {
     }
 }
 
-/// R:A15, R:A16: with a single server that takes tokens its document is at the root, too, and names its own URL.
+/// R:A15, R:A16, C:B97: with a single server that takes tokens its document is at the root, too, and names its own URL.
 #[test]
 fn a_single_resource_is_at_the_root_too() {
     let key = Key::of("key");

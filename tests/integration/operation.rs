@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::child::Server;
 use crate::client::Request;
 use crate::gateway::Gateway;
-use crate::session::Session;
+use crate::session::{Session, call};
 
 fn admin(gateway: &Gateway, target: &str) -> (u16, String) {
     let response = Request::get(target).send(gateway.admin());
@@ -39,7 +39,7 @@ fn health_tells_and_starts_nothing() {
     assert!(gateway.descendants().is_empty());
 }
 
-/// INTERFACE of the admin listener: off loopback only health goes without the token.
+/// Off loopback only health goes without the token.
 #[test]
 fn off_loopback_the_token_opens_the_metrics() {
     let toml = format!(
@@ -132,4 +132,23 @@ fn secrets_stay_out_of_logs_and_metrics() {
     for canary in ["canary", &id, hash] {
         assert!(!all.contains(canary), "{canary}");
     }
+}
+
+/// W3C Trace Context: the trace a client or a proxy names stands with every message of it, and nothing that is none.
+#[test]
+fn lines_name_the_trace_their_request_is_part_of() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let call = |id: &str| call(id, "echo", json!({}), None).to_string();
+    for (id, parent, wanted) in [("of", parent.as_str(), json!(trace)), ("un", "00-x-y-01", json!(null))] {
+        let response = session.post_request(call(id)).header("traceparent", parent).send(session.address);
+        assert_eq!(response.status(), 200, "{response:?}");
+        let line = gateway.await_event("rpc", |event| event["rpc_id"] == id);
+        assert_eq!(line["trace_id"], wanted, "{line}");
+    }
+    let told = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
+    assert_eq!(session.post_request(told).header("traceparent", &parent).send(session.address).status(), 202);
+    gateway.await_event("rpc", |event| event["answer"] == "accepted" && event["trace_id"] == trace);
 }

@@ -24,7 +24,7 @@ fn release(session: &Session, gate: &str) {
     assert!(released["result"].is_object(), "{released}");
 }
 
-/// F:F10, DESIGN "Full", "Replay": each step comes at its line and does what it says and nothing more; what is under
+/// F:F10: each step comes at its line and does what it says and nothing more; what is under
 /// way goes on on every step: a call's answer, and a client's long answer to its server. All is well again afterwards.
 #[test]
 fn every_step_comes_and_goes() {

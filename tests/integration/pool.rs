@@ -89,7 +89,7 @@ fn a_dead_spare_is_replaced() {
     open(&gateway);
 }
 
-/// DESIGN "Modes", C:B57: a full pool makes a start wait, within bounds; then 503 with Retry-After.
+/// C:B57: a full pool makes a start wait, within bounds; then 503 with Retry-After.
 /// A slot that comes free meanwhile is taken.
 #[test]
 fn a_full_pool_waits_then_refuses() {
@@ -108,7 +108,7 @@ fn a_full_pool_waits_then_refuses() {
     assert_eq!(gateway.descendants().len(), 1);
 }
 
-/// DESIGN "Modes": who waits for a slot gets it as soon as its child has gone.
+/// Who waits for a slot gets it as soon as its child has gone.
 #[test]
 fn a_freed_slot_goes_to_who_waits() {
     let gateway = Gateway::start(&Server::fake("fake").key("pool = { max_size = 2, min_idle = 0 }").toml());
@@ -128,7 +128,7 @@ fn a_freed_slot_goes_to_who_waits() {
     gateway.await_descendants(2);
 }
 
-/// DESIGN "Modes": the pause before a spare is tried again takes no slot from a client.
+/// The pause before a spare is tried again takes no slot from a client.
 #[test]
 fn a_spare_that_pauses_takes_no_slot() {
     let directory = Directory::new();
@@ -210,7 +210,7 @@ fn error_answers_do_not_count_for_the_breaker() {
     assert_eq!(gateway.metrics().count("breaker_state", &[]), 0.0);
 }
 
-/// DESIGN "Scout and readiness": the scout reads everything declared, page by page, and stops.
+/// The scout reads everything declared, page by page, and stops.
 #[test]
 fn the_scout_reads_every_page_and_stops() {
     let record = Record::new();
@@ -236,7 +236,7 @@ fn the_scout_reads_every_page_and_stops() {
     gateway.await_metric("tool_calls_total", &[("tool", "wait")], |calls| calls == 1.0);
 }
 
-/// DESIGN "Scout and readiness": a required server that fails makes the gateway unready; it serves
+/// A required server that fails makes the gateway unready; it serves
 /// nonetheless, and is ready once the server was seen well.
 #[test]
 fn a_failing_server_is_unready_and_recovers() {
@@ -254,7 +254,7 @@ fn a_failing_server_is_unready_and_recovers() {
     open(&gateway);
 }
 
-/// DESIGN "Scout and readiness": a session that works is as good as the scout's word.
+/// A session that works is as good as the scout's word.
 #[test]
 fn a_session_that_works_makes_its_server_ready() {
     let directory = Directory::new();
@@ -266,7 +266,7 @@ fn a_session_that_works_makes_its_server_ready() {
     assert_eq!(readyz(&gateway, "/readyz").0, 200);
 }
 
-/// DESIGN "Scout and readiness": only required servers count; each can be asked for alone.
+/// Only required servers count; each can be asked for alone.
 #[test]
 fn only_required_servers_count_for_readiness() {
     let mut gate = Gate::new();
@@ -286,7 +286,7 @@ fn only_required_servers_count_for_readiness() {
     await_that("readiness", || (readyz(&gateway, "/readyz").0 == 200).then_some(()));
 }
 
-/// INTERFACE `check_on_start`: without the scout a server counts as well, and nothing is started.
+/// `check_on_start`: without the scout a server counts as well, and nothing is started.
 #[test]
 fn without_a_check_nothing_is_started() {
     let server = Server::of("fake", "/nonexistent/nope").key("check_on_start = false\npool.min_idle = 0");
@@ -297,7 +297,7 @@ fn without_a_check_nothing_is_started() {
     assert!(gateway.metrics().count("child_starts_total", &[]) < 1.0);
 }
 
-/// DESIGN "Scout and readiness": a scout that gets no answer gives up at `timeouts.start`.
+/// A scout that gets no answer gives up at `timeouts.start`.
 #[test]
 fn a_silent_server_fails_its_check() {
     let server = Server::fake("fake").arg("--init-silent").key("timeouts.start = \"300ms\"");
@@ -308,7 +308,7 @@ fn a_silent_server_fails_its_check() {
     await_that("the scout's end", || gateway.descendants().is_empty().then_some(()));
 }
 
-/// DESIGN "Scout and readiness": a server that was seen well once stays ready, though the scout comes back with less.
+/// A server that was seen well once stays ready, though the scout comes back with less.
 #[test]
 fn a_later_failure_of_the_scout_changes_nothing() {
     // It declares tools and then answers every request but initialize with an error.

@@ -100,6 +100,10 @@ fn a_broken_call_goes_on_where_it_broke() {
     let whole = whole.finish();
     assert!(messages(&whole.events)[..4].iter().all(|message| message["params"]["progressToken"] == "tb"));
     assert_eq!(whole.message()["id"], "b");
+    for (id, resumed) in [("a", json!(1)), ("b", json!(null))] {
+        let line = gateway.await_event("rpc", |event| event["rpc_id"] == id);
+        assert_eq!(line["resumed"], resumed, "{line}");
+    }
     session.delete();
     assert_eq!(get.rest(), [], "nothing was diverted to the other stream");
     assert_eq!(gateway.metrics().count("resumes_total", &[("result", "ok")]), 1.0);
@@ -237,7 +241,7 @@ fn a_cursor_that_is_none_is_400() {
     assert!(metrics.count("resumes_total", &[("result", "malformed")]) >= 13.0, "{metrics}");
 }
 
-/// R:R04, DESIGN `streams.max_age`: a stream of a client that can come back is closed at a certain age, politely:
+/// R:R04: a stream of a client that can come back is closed at a certain age, politely:
 /// with the pause to make, behind an id; older clients keep theirs.
 #[test]
 fn an_old_stream_is_closed_and_goes_on() {

@@ -103,7 +103,7 @@ fn a_full_queue_is_busy_for_those_who_filled_it() {
     gateway.await_metric("memory_used_bytes", &[], |bytes| bytes == 0.0);
 }
 
-/// DESIGN promise 4: what waits for its turn is bounded in bytes too, and counts against the budget.
+/// What waits for its turn is bounded in bytes too, and counts against the budget.
 #[test]
 fn calls_that_wait_are_counted() {
     let server = shared().key("pool.max_calls_per_child = 1").key("queue.bytes = \"8MiB\"");
@@ -150,7 +150,7 @@ fn drink((mut connection, mut parser): (Connection, Parser)) -> Vec<Value> {
     messages
 }
 
-/// F:D03, DESIGN "Replay and slow readers": a reader that takes nothing does not stop the others on its child, and costs a
+/// F:D03: a reader that takes nothing does not stop the others on its child, and costs a
 /// bounded amount; log messages that it is too late for are lost to it and counted, its answer never is.
 #[test]
 fn a_slow_reader_stops_nobody() {

@@ -61,7 +61,7 @@ fn a_queued_call_whose_session_ends_was_not_executed() {
     assert_ended(begun, "child_gone", "maybe");
 }
 
-/// DESIGN "Answers": a drain cuts what did not end in time, and the child may have acted on that.
+/// A drain cuts what did not end in time, and the child may have acted on that.
 #[test]
 fn a_drain_says_what_was_not_executed() {
     let drain = "[drain]\nprestop = \"0s\"\ncalls = \"200ms\"\n";

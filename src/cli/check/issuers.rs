@@ -35,6 +35,7 @@ fn report(name: &str, issuer: &Issuer, inspection: &Inspection) -> String {
             line("keys", &format!("{usable}, and {unusable} for other purposes or algorithms"))
         }
         Ok(None) => line("introspection", "found; whether it answers this client shows with the first token"),
+        Err(trouble) if inspection.metadata.as_ref().err() == Some(trouble) => {}
         Err(trouble) => line("unreachable", trouble),
     }
     let offer = match &inspection.metadata {

@@ -122,3 +122,45 @@ fn what_works_but_deserves_a_line_is_a_warning() {
     assert_eq!(encrypted.warnings, Vec::<String>::new());
     assert_eq!(good(server).warnings, Vec::<String>::new());
 }
+
+#[test]
+fn what_can_have_no_effect_is_a_warning() {
+    let key = format!("auth.methods = [\"api_key\"]\nauth.keys.k = {{ hash = \"{HASH}\", scopes = [\"x\"] }}\n");
+    let issuer = "auth.issuers.i = { issuer = \"https://id.example\", introspection = { client_id = \"g\" } }\n";
+    let server = "[servers.a]\ncommand = \"a\"\n";
+    for (text, expected) in [
+        (format!("{key}{server}env_from.claims.email = \"EMAIL\"\n"), "a: env_from.claims fills nothing"),
+        (format!("{server}mode = \"principal\"\n"), "a: mode \"principal\" shares nothing"),
+        (format!("{key}{server}auth.method_scopes.\"tool/call\" = [\"x\"]\n"), "did you mean tools/call?"),
+        (format!("{key}{issuer}{server}"), "the tokens of auth.issuers.i count nowhere"),
+        (format!("{key}{issuer}{server}"), "auth.issuers.i.introspection is not used"),
+    ] {
+        let warnings = good(&text).warnings;
+        assert!(warnings.iter().any(|warning| warning.contains(expected)), "{text}\n{warnings:?}");
+    }
+    let known = format!("{key}{server}auth.method_scopes.\"tools/call\" = [\"x\"]\nmode = \"principal\"\n");
+    assert_eq!(good(&known).warnings, Vec::<String>::new());
+}
+
+#[test]
+fn one_mistake_is_one_problem_at_its_own_place() {
+    let server = "[servers.a]\ncommand = \"a\"\n";
+    let oauth = "auth.methods = [\"oauth\"]\nauth.issuers.i.issuer = \"https://id.example\"\n";
+    for (text, place, message) in [
+        (format!("{server}auth.tools.x = [\"y\"]\n"), (3, 6), "lets everybody in, but asks for scopes"),
+        (format!("auth.scopes = [\"x\"]\n{server}"), (1, 15), "lets everybody in, but asks for scopes"),
+        (format!("listen.public_url = \"https://a.example/?b\"\n{oauth}{server}"), (1, 21), "has a query"),
+        (
+            format!("{}{server}", oauth.replace("example", "example/.well-known/openid-configuration"))
+                .replace("auth.methods", "listen.public_url = \"https://a.example\"\nauth.methods"),
+            (3, 25),
+            "names a document of the issuer",
+        ),
+        (format!("limits.rate_per_address = 5\n{server}"), (1, 27), "has no time"),
+    ] {
+        let problems = bad(&text);
+        let found: Vec<_> = problems.iter().map(|problem| problem.position()).collect();
+        assert_eq!(found, [Some(place)], "{problems}");
+        assert!(problems.to_string().contains(message), "{problems}");
+    }
+}

@@ -98,7 +98,7 @@ async fn without_spares_nothing_is_kept() {
     trial.close().await;
 }
 
-/// INTERFACE `pool.idle_timeout`: spares above `min_idle` end, and no other.
+/// `pool.idle_timeout`: spares above `min_idle` end, and no other.
 #[tokio::test]
 async fn idle_spares_end_down_to_the_minimum() {
     let idle_timeout = Some(Duration::from_millis(300));
@@ -124,7 +124,7 @@ async fn idle_spares_end_down_to_the_minimum() {
     trial.close().await;
 }
 
-/// INTERFACE `pool.max_lifetime`: a spare too old for a session is replaced, even if nobody asks for one.
+/// `pool.max_lifetime`: a spare too old for a session is replaced, even if nobody asks for one.
 #[tokio::test]
 async fn old_spares_are_replaced() {
     let max_lifetime = Some(Duration::from_millis(400));
@@ -146,7 +146,7 @@ async fn old_spares_are_replaced() {
     trial.close().await;
 }
 
-/// DESIGN "Modes": after a drain nobody's child comes back.
+/// After a drain nobody's child comes back.
 #[tokio::test]
 async fn a_closed_pool_takes_no_child_back() {
     let trial = Trial::new(config::Pool { min_idle: 1, max_size: Some(1), ..Trial::limits() });
