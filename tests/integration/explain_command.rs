@@ -162,7 +162,7 @@ fn what_was_granted_is_held_against_what_is_needed() {
         explain(&toml, &key.token(&key.header(), &claims))
     };
     for (scope, wanted, said) in [
-        ("read", Some(1), "everything there needs the scopes use"),
+        ("read", Some(1), "each request is a 403"),
         ("use", Some(0), "but not for resources/read: that needs see\nbut not for the tool delete_*: that needs write"),
         ("use see", Some(0), "but not for the tool delete_*: that needs write"),
     ] {
