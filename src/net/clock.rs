@@ -134,6 +134,8 @@ pub(super) enum Verdict {
     Wait(Option<Instant>),
     /// Finish what runs, then close.
     Retire,
+    /// Nothing was asked for too long: close.
+    Leave,
     /// Wait no longer for the peer's end.
     StopLingering,
     /// Drop it now.
@@ -147,6 +149,8 @@ pub(super) struct Clock {
     keep_alive: Duration,
     write_stall: Duration,
     retire_at: Option<Instant>,
+    /// The peer was told that nothing was asked for too long.
+    is_leaving: bool,
     stage: u64,
     stage_since: Instant,
     written: u64,
@@ -157,8 +161,8 @@ pub(super) struct Clock {
 }
 
 /// How long input is read and thrown away after our end, for the answer to reach a client that
-/// still sends.
-const LINGER: Duration = Duration::from_secs(2);
+/// still sends; and how long a client that asks nothing may take to hear of the end.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 impl Clock {
     /// A clock that starts now. `spread` in 0..1 moves the age by up to a tenth either way, so that
@@ -170,6 +174,7 @@ impl Clock {
             keep_alive: limits.keep_alive,
             write_stall: limits.write_stall,
             retire_at: limits.connection_age.map(|age| now + age.mul_f64(0.9 + 0.2 * spread)),
+            is_leaving: false,
             stage: 0,
             stage_since: now,
             written: 0,
@@ -177,6 +182,11 @@ impl Clock {
             frame: 0,
             frame_since: None,
         }
+    }
+
+    /// Whether the peer was told that nothing was asked for too long.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     /// Looks at the signs. `now` is a reading for this look, taken where `None` only if something
@@ -190,6 +200,9 @@ impl Clock {
             if let Some((due, verdict)) = deadline
                 && due <= now
             {
+                if verdict == Verdict::Leave {
+                    (self.is_leaving, self.stage_since) = (true, now);
+                }
                 return verdict;
             }
             if self.retire_at.is_some_and(|retire_at| retire_at <= now) {
@@ -243,8 +256,11 @@ impl Clock {
             return Some((since + self.write_stall, Verdict::Cut(End::Stalled)));
         }
         match Stage::of(self.stage) {
-            Stage::Opened => Some((self.stage_since + self.header_timeout, Verdict::Cut(End::Idle))),
-            Stage::Idle => Some((self.stage_since + self.keep_alive, Verdict::Cut(End::Idle))),
+            Stage::Opened | Stage::Idle if self.is_leaving => {
+                Some((self.stage_since + LINGER, Verdict::Cut(End::Idle)))
+            }
+            Stage::Opened => Some((self.stage_since + self.header_timeout, Verdict::Leave)),
+            Stage::Idle => Some((self.stage_since + self.keep_alive, Verdict::Leave)),
             Stage::Head => Some((self.stage_since + self.header_timeout, Verdict::Cut(End::HeadTimeout))),
             Stage::Request | Stage::Over => None,
             Stage::Lingering => Some((self.stage_since + LINGER, Verdict::StopLingering)),
@@ -258,7 +274,7 @@ mod tests {
 
     use tokio::time::{Instant, advance};
 
-    use super::{Clock, Signals, Stage, Verdict};
+    use super::{Clock, LINGER, Signals, Stage, Verdict};
     use crate::config::Limits;
     use crate::net::observe::End;
     use crate::net::tests::limits;
@@ -293,6 +309,9 @@ mod tests {
         signals.enter(Stage::Idle);
         assert_eq!(due(&mut clock, &signals), Some(IDLE));
         advance(IDLE).await;
+        assert_eq!(clock.look(&signals, Some(Instant::now())), Verdict::Leave);
+        assert_eq!(due(&mut clock, &signals), Some(LINGER), "who does not hear of it is not waited for");
+        advance(LINGER).await;
         assert_eq!(clock.look(&signals, Some(Instant::now())), Verdict::Cut(End::Idle));
     }
 

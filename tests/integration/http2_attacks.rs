@@ -236,6 +236,30 @@ fn malformed_heads_are_refused() {
     target.is_well();
 }
 
+/// F:D15: a field that passes for another with its underscore is refused as in HTTP/1.1; its connection goes on.
+#[test]
+fn underscores_do_not_pass_for_hyphens() {
+    let target = Target::start();
+    let key = target.key.header();
+    let mut frames = target.open();
+    for (at, (field, wanted)) in
+        [("x_forwarded_for", 400), ("mcp_session_id", 400), ("a_b", 405)].into_iter().enumerate()
+    {
+        let fields = [
+            (":method", "PUT"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/fake/mcp"),
+            ("authorization", key.1),
+            (field, "1"),
+        ];
+        let stream = at as u32 * 2 + 1;
+        frames.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(&fields)));
+        assert_eq!(frames.status(stream), wanted, "{field}");
+    }
+    target.is_well();
+}
+
 /// F:D06: a head that is too large is 431, be it long or in many fields; one that would be 48 MiB, by an entry of the
 /// compression table that is named again and again, ends the connection before it is unpacked.
 #[test]

@@ -123,6 +123,7 @@ mod sharing_turns;
 mod sharing_wishes;
 mod smoke;
 mod sse;
+mod strangers;
 mod terminal;
 mod tls;
 mod tls_client;
