@@ -35,8 +35,12 @@ const FIELDS_ON_STACK: usize = 100;
 const BUFFER: usize = 128 * 1024;
 
 /// Requests in a row of nobody who may ask, after which a client has to connect again. Who sends many at once pays a tenth
-/// of what it costs to refuse them; a connection costs both the same.
-const MOST_OF_STRANGERS: u32 = 100;
+/// of what it costs to refuse them, and a connection costs both the same; HTTP/2 keeps memory for as many streams as there
+/// ever were at once.
+const MOST_OF_STRANGERS: u32 = 32;
+/// How often as many may follow from a client that does not hear of it; more than can be asked at once by those who are
+/// let in only after somebody else was asked about them.
+const UNHEARD: u32 = 8;
 
 /// How many requests in a row were nobody's who may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +118,7 @@ impl Connection {
     pub(super) fn begins(&self) -> Strangers {
         match self.of_strangers.fetch_add(1, Ordering::Relaxed) / MOST_OF_STRANGERS {
             0 => Strangers::Few,
-            1 => Strangers::Many,
+            1..UNHEARD => Strangers::Many,
             _ => Strangers::TooMany,
         }
     }

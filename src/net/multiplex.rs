@@ -22,7 +22,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -93,9 +94,7 @@ pub(super) async fn serve<S, F, B>(
         let own = Arc::new(StreamLife::new(Connection::stream_of(&begun.connection)));
         *locked(&next) = Some(Arc::clone(&own));
         let open = Open::begin(&begun);
-        let may_pass =
-            |name: &HeaderName| name.as_str().contains('_') && may_pass_for_another(name.as_str().as_bytes());
-        let asked = if request.headers().keys().any(may_pass) { Err(Malformed::Underscore) } else { Ok(request) };
+        let asked = fault(request.headers()).map_or(Ok(request), Err);
         let answer = service(asked, Arc::clone(&own.connection));
         async move {
             let answer = answer.await;
@@ -109,6 +108,19 @@ pub(super) async fn serve<S, F, B>(
     // Before the streams' tasks go away.
     connection.ends(end);
     drop(tasks);
+}
+
+/// What is refused in HTTP/1 too and HTTP/2 lets through: whoever hands such fields on to HTTP/1 makes another request of
+/// them.
+fn fault(fields: &HeaderMap) -> Option<Malformed> {
+    let may_pass = |name: &HeaderName| name.as_str().contains('_') && may_pass_for_another(name.as_str().as_bytes());
+    if fields.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        Some(Malformed::Length)
+    } else if fields.keys().any(may_pass) {
+        Some(Malformed::Underscore)
+    } else {
+        None
+    }
 }
 
 fn builder(executor: StreamTasks, limits: &Limits) -> http2::Builder<StreamTasks> {
@@ -203,6 +215,7 @@ impl<H: Graceful> Future for Multiplexed<H> {
         // Before the counts are read, so that no change is missed.
         connection.wake_when_cut(cx.waker());
         if connection.is_to_leave() {
+            self.signals.retire();
             self.http.as_mut().shut_down();
         }
         let outcome = self.http.as_mut().poll(cx);
