@@ -89,6 +89,9 @@ pub trait Fate: Send + Sync {
     /// Cuts it now because its client stopped reading, as the clock would have later.
     fn cut(&self);
 
+    /// It is known who asks on it, and that one may.
+    fn let_in(&self) {}
+
     /// Asks the client to take further requests elsewhere, where the protocol says that of the connection and not in
     /// an answer (RFC 9113, 6.8).
     fn leave(&self) {}
@@ -132,6 +135,8 @@ pub enum Malformed {
     HeadTooLarge,
     /// More fields than `limits.header_fields`.
     TooManyFields,
+    /// What came begins a TLS handshake (RFC 8446 section 5.1).
+    Tls,
     /// A line that ends in another way than with CR LF (section 2.2).
     LineEnd,
     /// A field whose name or value holds what it must not, or that goes on in a further line (section 5).

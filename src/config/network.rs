@@ -6,6 +6,9 @@ use std::net::IpAddr;
 use super::convert::Refused;
 use super::meaning::Network;
 
+/// Bits before an IPv4 address that is mapped into IPv6 (RFC 4291 section 2.5.5.2).
+const MAPPED: u8 = 96;
+
 impl Network {
     /// Whether `address` lies in the range; an IPv4-mapped IPv6 address counts as the IPv4 address it is.
     #[must_use]
@@ -31,6 +34,11 @@ impl Network {
         if prefix > bits {
             return Err(refused());
         }
+        // One mapped into IPv6 is looked up as the IPv4 address it is.
+        let (address, prefix) = match address.to_canonical() {
+            canonical if canonical != address && prefix >= MAPPED => (canonical, prefix - MAPPED),
+            _ => (address, prefix),
+        };
         let start = first(address, prefix);
         if start != address {
             let remedy = format!("did you mean \"{start}/{prefix}\"?");
@@ -71,6 +79,9 @@ mod tests {
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),
             ("10.0.0.0/8", "::ffff:10.1.1.1", true),
+            ("::ffff:10.0.0.0/104", "10.1.1.1", true),
+            ("::ffff:10.0.0.0/104", "11.0.0.1", false),
+            ("::ffff:192.0.2.7", "::ffff:192.0.2.7", true),
             ("0.0.0.0/0", "203.0.113.9", true),
             ("0.0.0.0/0", "2001:db8::1", false),
             ("192.0.2.7", "192.0.2.7", true),

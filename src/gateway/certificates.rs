@@ -25,8 +25,10 @@ pub(super) struct Certificates {
     metrics: Arc<Metrics>,
     /// Each file at the last look.
     seen: HashMap<PathBuf, Stamp>,
-    /// Each file as it was read last, whether it was good or not.
+    /// Each file as it was read last, whether it was good or not; none that could not be read at all.
     read: HashMap<PathBuf, Stamp>,
+    /// What was wrong then.
+    told: Vec<TlsProblem>,
 }
 
 impl Certificates {
@@ -48,6 +50,7 @@ impl Certificates {
             metrics: Arc::clone(metrics),
             seen: HashMap::new(),
             read,
+            told: Vec::new(),
         };
         certificates.show();
         Ok(certificates)
@@ -107,7 +110,12 @@ impl Certificates {
         let Ok((next, problems)) = spawn_blocking(move || held.renewed(&files, now(), is_changed)).await else {
             return;
         };
-        tell(&problems);
+        // They are read again at the next look: there were no descriptors, or the disk was away.
+        for problem in problems.iter().filter(|problem| problem.may_pass) {
+            self.read.remove(&problem.file);
+        }
+        tell(problems.iter().filter(|problem| !self.told.contains(problem)));
+        self.told = problems;
         self.take(next);
     }
 
@@ -117,7 +125,7 @@ impl Certificates {
 }
 
 /// Says which files are wrong, what they held before being in effect still.
-pub(super) fn tell(problems: &[TlsProblem]) {
+pub(super) fn tell<'a>(problems: impl IntoIterator<Item = &'a TlsProblem>) {
     for problem in problems {
         warn!(
             event = "tls_reload_failed", file = %problem.file.display(), reason = problem.reason,

@@ -31,7 +31,9 @@ impl Observer for Connections {
 
     fn closed(&self, listener: &'static str, end: End) {
         match end {
-            End::Handshake | End::HandshakeTimeout => self.metrics.accepted(listener, Accepted::Handshake),
+            End::Handshake | End::PlainHttp | End::HandshakeTimeout => {
+                self.metrics.accepted(listener, Accepted::Handshake)
+            }
             End::Flooded => self.metrics.accepted(listener, Accepted::Flood),
             _ => {}
         }

@@ -284,6 +284,7 @@ impl Door {
             (too_fast.clone().unwrap_or(refused), None)
         })?;
         about.principal = Some(caller.principal.clone());
+        visit.arrival.fate.let_in();
         let Visit { rules, arrival, arrived, over, .. } = *visit;
         let over = over.or_else(|| rules.quotas.count_request(&caller.principal).err());
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
@@ -489,6 +490,12 @@ fn shows_two(request: &Request<Incoming>) -> bool {
         && request.headers().contains_key(AUTHORIZATION)
 }
 
+/// The host a request names, in HTTP/2 by its `:authority` (RFC 9113 section 8.3.1).
+fn host(request: &Request<Incoming>) -> Option<&str> {
+    let field = request.headers().get(http::header::HOST).map(HeaderValue::to_str);
+    field.map_or_else(|| request.uri().authority().map(|authority| authority.as_str()), Result::ok)
+}
+
 /// A browser that opens an endpoint's address gets words instead of a protocol error.
 fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Option<Response<Body>> {
     if !rules.listen.page || request.method() != Method::GET || !accepted(request.headers()).html {
@@ -496,7 +503,7 @@ fn page(rules: &Rules, endpoint: &Endpoint, request: &Request<Incoming>) -> Opti
     }
     let base = match &rules.listen.public_url {
         Some(url) => url.to_string(),
-        None => format!("{}://{}", rules.listen.scheme(), request.headers().get(http::header::HOST)?.to_str().ok()?),
+        None => format!("{}://{}", rules.listen.scheme(), host(request)?),
     };
     let methods = &endpoint.server.config().auth.methods;
     let logs_in = methods.contains(&config::Method::Oauth);

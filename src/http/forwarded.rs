@@ -131,8 +131,12 @@ fn hops(headers: &HeaderMap, name: &HeaderName, read: impl Fn(&str) -> Option<Ip
     hops
 }
 
-/// An address with or without brackets and port.
+/// An address with or without brackets and port; one mapped into IPv6 is the IPv4 address it is.
 fn address(text: &str) -> Option<IpAddr> {
+    literal(text).map(|address| address.to_canonical())
+}
+
+fn literal(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
     }
@@ -176,6 +180,9 @@ mod tests {
             "2001:db8::2"
         );
         assert_eq!(seen(&[("x-forwarded-for", "10.1.1.1, 10.2.2.2")], "10.0.0.1"), "10.1.1.1");
+        assert_eq!(seen(&[("x-forwarded-for", "1.2.3.4, ::ffff:10.0.0.9")], "10.0.0.1"), "1.2.3.4");
+        assert_eq!(seen(&[("x-forwarded-for", "[::ffff:1.2.3.4]:80")], "10.0.0.1"), "1.2.3.4");
+        assert_eq!(seen(&[("x-forwarded-for", "fe80::1%eth0")], "10.0.0.1"), "10.0.0.1");
     }
 
     #[test]

@@ -173,29 +173,32 @@ where
         let reported = Reported::new(self.name, Arc::clone(&self.observer));
         let (name, limits, caps, phase) =
             (self.name, Arc::clone(&self.limits), Arc::clone(&self.caps), self.phase.clone());
-        let introduction = self.proxy_protocol.then(|| Arc::clone(&self.log));
+        let log = Arc::clone(&self.log);
+        let has_introduction = self.proxy_protocol;
         let tls = self.tls.as_ref().map(|tls| tls.current());
         let http1 = (self.builder.clone(), Front::new(&self.limits));
         let service = Arc::clone(&self.service);
         connections.spawn(async move {
             // Given back in this order: the socket, the report, the place below the caps.
             let (mut place, mut reported, mut stream) = (place, reported, stream);
-            let peer = match introduction {
-                None => peer,
-                Some(log) => match rarely(|| introduce(&mut stream, &mut place, &caps, limits.header_timeout)).await {
-                    Ok(client) => client.map_or(peer, Peer::Ip),
+            let client = if has_introduction {
+                match rarely(|| introduce(&mut stream, &mut place, &caps, limits.header_timeout)).await {
+                    Ok(client) => client,
                     Err((why, end)) => {
                         reported.end = end;
                         log.unintroduced(name, why, peer);
                         return;
                     }
-                },
+                }
+            } else {
+                None
             };
+            let peer = client.map_or(peer, Peer::Ip);
             let connection = Arc::new(Connection::new(name, peer, local_bind));
             reported.connection = Some(Arc::clone(&connection));
             match (stream, tls) {
                 (Stream::Tcp(tcp), Some(config)) => {
-                    let terms = secured::Terms { config, limits, http1, phase, service };
+                    let terms = secured::Terms { config, limits, http1, phase, service, log };
                     rarely(|| secured::serve(tcp, connection, terms)).await;
                 }
                 (stream, _) => {

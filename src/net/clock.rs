@@ -60,6 +60,8 @@ pub(super) struct Signals {
     frame: AtomicU64,
     /// HTTP/2: the peer sent too much of what costs it nothing.
     flooded: AtomicBool,
+    /// The peer was told that nothing new is taken.
+    retired: AtomicBool,
 }
 
 impl Signals {
@@ -121,6 +123,11 @@ impl Signals {
         self.flooded.load(Ordering::Relaxed)
     }
 
+    /// The peer was told that nothing new is taken.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
     /// The kernel takes nothing now.
     pub(super) fn write_blocked(&self) {
         self.blocked.store(true, Ordering::Relaxed);
@@ -134,6 +141,8 @@ pub(super) enum Verdict {
     Wait(Option<Instant>),
     /// Finish what runs, then close.
     Retire,
+    /// Nothing was asked for too long: close.
+    Leave,
     /// Wait no longer for the peer's end.
     StopLingering,
     /// Drop it now.
@@ -147,6 +156,10 @@ pub(super) struct Clock {
     keep_alive: Duration,
     write_stall: Duration,
     retire_at: Option<Instant>,
+    /// The peer was told that nothing new is taken.
+    is_retired: bool,
+    /// And why: nothing was asked for too long.
+    is_idle: bool,
     stage: u64,
     stage_since: Instant,
     written: u64,
@@ -157,8 +170,8 @@ pub(super) struct Clock {
 }
 
 /// How long input is read and thrown away after our end, for the answer to reach a client that
-/// still sends.
-const LINGER: Duration = Duration::from_secs(2);
+/// still sends; and how long a client that asks nothing may take to hear that nothing new is taken.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 impl Clock {
     /// A clock that starts now. `spread` in 0..1 moves the age by up to a tenth either way, so that
@@ -170,6 +183,8 @@ impl Clock {
             keep_alive: limits.keep_alive,
             write_stall: limits.write_stall,
             retire_at: limits.connection_age.map(|age| now + age.mul_f64(0.9 + 0.2 * spread)),
+            is_retired: false,
+            is_idle: false,
             stage: 0,
             stage_since: now,
             written: 0,
@@ -177,6 +192,11 @@ impl Clock {
             frame: 0,
             frame_since: None,
         }
+    }
+
+    /// Whether the peer was told so because nothing was asked for too long.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle
     }
 
     /// Looks at the signs. `now` is a reading for this look, taken where `None` only if something
@@ -190,6 +210,7 @@ impl Clock {
             if let Some((due, verdict)) = deadline
                 && due <= now
             {
+                self.is_idle |= verdict == Verdict::Leave;
                 return verdict;
             }
             if self.retire_at.is_some_and(|retire_at| retire_at <= now) {
@@ -203,8 +224,9 @@ impl Clock {
 
     fn follow_stage(&mut self, signals: &Signals, now: Option<Instant>) {
         let stage = signals.stage.load(Ordering::Relaxed);
-        if stage != self.stage {
-            self.stage = stage;
+        let is_retired = signals.retired.load(Ordering::Relaxed);
+        if stage != self.stage || is_retired != self.is_retired {
+            (self.stage, self.is_retired) = (stage, is_retired);
             self.stage_since = now.unwrap_or_else(Instant::now);
         }
     }
@@ -243,8 +265,12 @@ impl Clock {
             return Some((since + self.write_stall, Verdict::Cut(End::Stalled)));
         }
         match Stage::of(self.stage) {
-            Stage::Opened => Some((self.stage_since + self.header_timeout, Verdict::Cut(End::Idle))),
-            Stage::Idle => Some((self.stage_since + self.keep_alive, Verdict::Cut(End::Idle))),
+            Stage::Opened | Stage::Idle if self.is_retired => {
+                let end = if self.is_idle { End::Idle } else { End::Closed };
+                Some((self.stage_since + LINGER, Verdict::Cut(end)))
+            }
+            Stage::Opened => Some((self.stage_since + self.header_timeout, Verdict::Leave)),
+            Stage::Idle => Some((self.stage_since + self.keep_alive, Verdict::Leave)),
             Stage::Head => Some((self.stage_since + self.header_timeout, Verdict::Cut(End::HeadTimeout))),
             Stage::Request | Stage::Over => None,
             Stage::Lingering => Some((self.stage_since + LINGER, Verdict::StopLingering)),
@@ -258,7 +284,7 @@ mod tests {
 
     use tokio::time::{Instant, advance};
 
-    use super::{Clock, Signals, Stage, Verdict};
+    use super::{Clock, LINGER, Signals, Stage, Verdict};
     use crate::config::Limits;
     use crate::net::observe::End;
     use crate::net::tests::limits;
@@ -293,6 +319,10 @@ mod tests {
         signals.enter(Stage::Idle);
         assert_eq!(due(&mut clock, &signals), Some(IDLE));
         advance(IDLE).await;
+        assert_eq!(clock.look(&signals, Some(Instant::now())), Verdict::Leave);
+        signals.retire();
+        assert_eq!(due(&mut clock, &signals), Some(LINGER), "who does not hear of it is not waited for");
+        advance(LINGER).await;
         assert_eq!(clock.look(&signals, Some(Instant::now())), Verdict::Cut(End::Idle));
     }
 

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,6 +34,24 @@ const FIELDS_ON_STACK: usize = 100;
 /// Read and write buffer of a connection where heads are not allowed to be larger.
 const BUFFER: usize = 128 * 1024;
 
+/// Requests in a row of nobody who may ask, after which a client has to connect again. Who sends many at once pays a tenth
+/// of what it costs to refuse them, and a connection costs both the same; HTTP/2 keeps memory for as many streams as there
+/// ever were at once.
+const MOST_OF_STRANGERS: u32 = 32;
+/// How often as many may follow from a client that does not hear of it; more than can be asked at once by those who are
+/// let in only after somebody else was asked about them.
+const UNHEARD: u32 = 8;
+
+/// How many requests in a row were nobody's who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strangers {
+    Few,
+    /// So many that the client is to connect again.
+    Many,
+    /// So many that it was told in vain.
+    TooMany,
+}
+
 /// What a service is asked: a request, or to refuse what was none.
 pub type Asked = Result<Request<Incoming>, Malformed>;
 
@@ -54,6 +73,8 @@ pub struct Connection {
     certificate: OnceLock<Arc<ClientCertificate>>,
     /// The connection this is one stream of, where a connection has several.
     carrier: Option<Arc<Connection>>,
+    /// Requests since the last one of a caller who is known.
+    of_strangers: AtomicU32,
     /// The client is to take its next requests elsewhere.
     leaving: AtomicBool,
     /// Of its task, while it waits for a peer that does not read: nothing else may come to wake it.
@@ -70,6 +91,7 @@ impl Connection {
             end: OnceLock::new(),
             certificate: OnceLock::new(),
             carrier: None,
+            of_strangers: AtomicU32::new(0),
             leaving: AtomicBool::new(false),
             blocked: Mutex::default(),
         }
@@ -90,6 +112,21 @@ impl Connection {
     /// Notes what the client showed, once, before the first request.
     pub(super) fn shows(&self, certificate: Arc<ClientCertificate>) {
         let _ = self.certificate.set(certificate);
+    }
+
+    /// Counts a request as nobody's, until it is [let in](Fate::let_in).
+    pub(super) fn begins(&self) -> Strangers {
+        match self.of_strangers.fetch_add(1, Ordering::Relaxed) / MOST_OF_STRANGERS {
+            0 => Strangers::Few,
+            1..UNHEARD => Strangers::Many,
+            _ => Strangers::TooMany,
+        }
+    }
+
+    /// Has the client take its next requests elsewhere.
+    pub(super) fn leaves(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        self.wake();
     }
 
     /// Whether the client is to take its next requests elsewhere, told once.
@@ -138,10 +175,13 @@ impl Fate for Connection {
         }
     }
 
+    fn let_in(&self) {
+        self.carrier.as_deref().unwrap_or(self).of_strangers.store(0, Ordering::Relaxed);
+    }
+
     fn leave(&self) {
         if let Some(carrier) = &self.carrier {
-            carrier.leaving.store(true, Ordering::Relaxed);
-            carrier.wake();
+            carrier.leaves();
         }
     }
 }
@@ -204,9 +244,16 @@ pub(super) async fn serve<S, F, B>(
     let wire = TokioIo::new(Strict::new(wire, front, Arc::clone(&signals), Arc::clone(&connection)));
     let answer = service_fn(|request| {
         let stage = InRequest::enter(&signals);
+        let is_last = connection.begins() != Strangers::Few;
         let asked = refused(&request, &connection).map_or(Ok(request), Err);
         let answer = service(asked, Arc::clone(&connection));
-        async move { Ok::<_, Infallible>(answer.await.map(|body| Watched { body, _stage: stage })) }
+        async move {
+            let mut answer = answer.await.map(|body| Watched { body, _stage: stage });
+            if is_last {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let http = pin!(builder.serve_connection(wire, answer));
     let end = drive(http, &signals, clock, phase, &connection).await;

@@ -35,12 +35,14 @@ pub(super) async fn drive(
             return Poll::Ready(cut);
         }
         if drain.as_mut().poll_started(cx) {
+            signals.retire();
             http.as_mut().retire();
         }
         let mut now = None;
         loop {
             if let Poll::Ready(outcome) = own.poll(cx, |cx| http.as_mut().poll(cx)) {
                 return Poll::Ready(match outcome {
+                    Ok(()) if clock.is_idle() => End::Idle,
                     Ok(()) => End::Closed,
                     Err(error) => end_of(&error, signals),
                 });
@@ -53,7 +55,11 @@ pub(super) async fn drive(
             }
             match clock.look(signals, now) {
                 Verdict::Cut(end) => return Poll::Ready(end),
-                Verdict::Retire => http.as_mut().retire(),
+                // The peer is told in whatever way its protocol has, and TLS has one of its own (RFC 8446 section 6.1).
+                Verdict::Retire | Verdict::Leave => {
+                    signals.retire();
+                    http.as_mut().retire();
+                }
                 Verdict::StopLingering => signals.enter(Stage::Over),
                 Verdict::Wait(None) => return Poll::Pending,
                 Verdict::Wait(Some(due)) => {

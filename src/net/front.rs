@@ -15,6 +15,8 @@ use crate::config::Limits;
 use self::chunks::{Chunks, Seen};
 use self::head::{Head, HeadBounds};
 
+pub(super) use self::head::may_pass_for_another;
+
 /// Follows the bytes of one connection.
 #[derive(Debug)]
 pub struct Front {

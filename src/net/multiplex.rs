@@ -22,7 +22,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -33,13 +34,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::caller::Malformed;
 use crate::config::Limits;
 
 use super::accept::{Phase, report};
 use super::clock::{Clock, Signals, Stage};
-use super::connection::{Asked, Connection};
+use super::connection::{Asked, Connection, Strangers};
 use super::drive::{Protocol, drive, poll_timer};
 use super::frames::{Credit, Frames};
+use super::front::may_pass_for_another;
 use super::observe::End;
 use super::wire::{Stream, Wire};
 
@@ -80,21 +83,44 @@ pub(super) async fn serve<S, F, B>(
     let wire = Wire::framed(stream, Arc::clone(&signals), Frames::new(Arc::clone(&requests.credit)));
     let begun = Arc::clone(&requests);
     let answer = service_fn(move |request: Request<Incoming>| {
+        match begun.connection.begins() {
+            Strangers::TooMany => {
+                begun.connection.ends(End::Flooded);
+                begun.connection.wake();
+            }
+            Strangers::Many => begun.connection.leaves(),
+            Strangers::Few => {}
+        }
         let own = Arc::new(StreamLife::new(Connection::stream_of(&begun.connection)));
         *locked(&next) = Some(Arc::clone(&own));
         let open = Open::begin(&begun);
-        let answer = service(Ok(request), Arc::clone(&own.connection));
+        let asked = fault(request.headers()).map_or(Ok(request), Err);
+        let answer = service(asked, Arc::clone(&own.connection));
         async move {
             let answer = answer.await;
             Ok::<_, Infallible>(answer.map(|body| Pieces { body, rest: Bytes::new(), life: own, open }))
         }
     });
     let http = Box::pin(builder(executor, limits).serve_connection(TokioIo::new(wire), answer));
-    let multiplexed = pin!(Multiplexed { http, requests, signals: Arc::clone(&signals), seen: 0 });
+    let multiplexed =
+        pin!(Multiplexed { http, requests, tasks: Arc::clone(&tasks), signals: Arc::clone(&signals), seen: 0 });
     let end = drive(multiplexed, &signals, clock, phase, &connection).await;
     // Before the streams' tasks go away.
     connection.ends(end);
     drop(tasks);
+}
+
+/// What is refused in HTTP/1 too and HTTP/2 lets through: whoever hands such fields on to HTTP/1 makes another request of
+/// them.
+fn fault(fields: &HeaderMap) -> Option<Malformed> {
+    let may_pass = |name: &HeaderName| name.as_str().contains('_') && may_pass_for_another(name.as_str().as_bytes());
+    if fields.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        Some(Malformed::Length)
+    } else if fields.keys().any(may_pass) {
+        Some(Malformed::Underscore)
+    } else {
+        None
+    }
 }
 
 fn builder(executor: StreamTasks, limits: &Limits) -> http2::Builder<StreamTasks> {
@@ -160,6 +186,7 @@ impl Drop for Open {
 struct Multiplexed<H> {
     http: Pin<Box<H>>,
     requests: Arc<Requests>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
     signals: Arc<Signals>,
     /// Requests that had begun at the last look.
     seen: u64,
@@ -188,9 +215,11 @@ impl<H: Graceful> Future for Multiplexed<H> {
         // Before the counts are read, so that no change is missed.
         connection.wake_when_cut(cx.waker());
         if connection.is_to_leave() {
+            self.signals.retire();
             self.http.as_mut().shut_down();
         }
         let outcome = self.http.as_mut().poll(cx);
+        reap(&self.tasks);
         self.follow_requests();
         outcome
     }
@@ -233,11 +262,15 @@ struct StreamTasks {
 impl<T: Future<Output = ()> + Send + 'static> Executor<T> for StreamTasks {
     fn execute(&self, stream: T) {
         let (Some(tasks), Some(life)) = (self.tasks.upgrade(), locked(&self.next).take()) else { return };
-        let mut tasks = locked(&tasks);
-        while let Some(ended) = tasks.try_join_next() {
-            report(ended);
-        }
-        tasks.spawn(live(stream, life, self.write_stall));
+        locked(&tasks).spawn(live(stream, life, self.write_stall));
+    }
+}
+
+/// Gives back the memory of streams that have ended, however long their connection does nothing from now on.
+fn reap(tasks: &Mutex<JoinSet<()>>) {
+    let mut tasks = locked(tasks);
+    while let Some(ended) = tasks.try_join_next() {
+        report(ended);
     }
 }
 

@@ -22,6 +22,8 @@ pub enum End {
     Stalled,
     /// TLS could not be agreed upon, or the client has no certificate that is good.
     Handshake,
+    /// The peer spoke HTTP where TLS is spoken.
+    PlainHttp,
     /// A TLS handshake did not end within `limits.tls_handshake`.
     HandshakeTimeout,
     /// The peer sent too many HTTP/2 frames that cost it nothing.
@@ -48,7 +50,13 @@ impl End {
             End::Idle => Some("limits.keep_alive"),
             End::Stalled => Some("limits.write_stall"),
             End::HandshakeTimeout => Some("limits.tls_handshake"),
-            End::Closed | End::Broken | End::BadHead | End::Handshake | End::Flooded | End::Aborted => None,
+            End::Closed
+            | End::Broken
+            | End::BadHead
+            | End::Handshake
+            | End::PlainHttp
+            | End::Flooded
+            | End::Aborted => None,
         }
     }
 }

@@ -41,6 +41,11 @@ impl RefusalLog {
         self.write(listener, why, peer, key);
     }
 
+    /// One spoke HTTP where TLS is spoken.
+    pub(super) fn plain(&self, listener: &'static str, peer: Peer) {
+        self.write(listener, "plain_http", peer, "listen.tls");
+    }
+
     fn write(&self, listener: &'static str, reason: &'static str, peer: Peer, key: &'static str) {
         let Some(unlogged) = self.unlogged() else { return };
         tracing::warn!(

@@ -17,6 +17,8 @@ use super::accept::Phase;
 use super::clock::{Clock, Signals};
 use super::connection::{self, Asked, Connection, Http1};
 use super::multiplex;
+use super::observe::End;
+use super::refusal_log::RefusalLog;
 use super::tls::shake_hands;
 
 /// What a connection is held to and what it is served by.
@@ -26,6 +28,7 @@ pub(super) struct Terms<S> {
     pub(super) http1: Http1,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) service: Arc<S>,
+    pub(super) log: Arc<RefusalLog>,
 }
 
 /// Serves one connection to its end.
@@ -36,11 +39,14 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let Terms { config, limits, http1, phase, service } = terms;
+    let Terms { config, limits, http1, phase, service, log } = terms;
     let signals = Arc::new(Signals::default());
     let secured = match shake_hands(tcp, config, Arc::clone(&signals), limits.tls_handshake).await {
         Ok(secured) => secured,
         Err(end) => {
+            if end == End::PlainHttp {
+                log.plain(connection.listener, connection.peer);
+            }
             connection.ends(end);
             return;
         }

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::caller::ClientCertificate;
 
-use super::clock::Signals;
+use super::clock::{LINGER, Signals};
 use super::observe::End;
 use super::wire::Stream;
 
@@ -71,6 +72,10 @@ fn server_config(credentials: &Credentials) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
+/// What a client reads that speaks HTTP without TLS.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\
+    connection: close\r\n\r\nThis port speaks TLS: ask by https.\n";
+
 /// A connection after its handshake.
 pub(super) struct Secured {
     pub(super) stream: Stream,
@@ -89,13 +94,30 @@ pub(super) async fn shake_hands(
     signals: Arc<Signals>,
     limit: Duration,
 ) -> Result<Secured, End> {
-    let accepted = timeout(limit, TlsAcceptor::from(config).accept(TlsSocket::new(tcp, signals))).await;
-    let stream = accepted.map_err(|_| End::HandshakeTimeout)?.map_err(|error| failed(&error))?;
+    let shaken = async {
+        let mut first = [0];
+        // A request line begins with a letter, which no record of TLS does (RFC 8446 section 5.1).
+        if tcp.peek(&mut first).await.is_ok_and(|length| length == 1) && first[0].is_ascii_uppercase() {
+            return Err(refuse_plain(tcp).await);
+        }
+        let accepted = TlsAcceptor::from(config).accept(TlsSocket::new(tcp, signals)).await;
+        accepted.map_err(|error| failed(&error))
+    };
+    let stream = timeout(limit, shaken).await.map_err(|_| End::HandshakeTimeout)??;
     let (_, session) = stream.get_ref();
     let h2 = session.alpn_protocol() == Some(H2);
     let leaf = session.peer_certificates().and_then(<[_]>::first);
     let certificate = leaf.map(|leaf| client_certificate::read(leaf)).transpose().map_err(|_| End::Handshake)?;
     Ok(Secured { h2, certificate: certificate.map(Arc::new), stream: Stream::Tls(Box::new(stream)) })
+}
+
+/// Says what is spoken here, and waits until it was heard: closed before, what was not read would have it thrown away.
+async fn refuse_plain(mut tcp: TcpStream) -> End {
+    let mut rest = [0; 1024];
+    if tcp.write_all(PLAIN).await.is_ok() && tcp.shutdown().await.is_ok() {
+        while matches!(timeout(LINGER, tcp.read(&mut rest)).await, Ok(Ok(1..))) {}
+    }
+    End::PlainHttp
 }
 
 fn failed(error: &io::Error) -> End {

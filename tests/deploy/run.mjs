@@ -11,6 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { report } from '../clients/steps.mjs';
 import { BINARY, RESULTS, server, startGateway } from '../gateway.mjs';
 import { Client } from './client.mjs';
+import { smugglesNothing } from './smuggling.mjs';
 import { block, certificate, freePorts, startCaddy, startHaproxy, startIssuer, startNginx, startPrometheus } from './programs.mjs';
 
 const HOST = 'mcp.example.com';
@@ -141,6 +142,21 @@ async function leadsToIssuer(client) {
   assert(resource === `https://${HOST}/demo/mcp` && servers?.[0] === issuer, `the metadata names ${resource} and ${servers}`);
 }
 
+/** No request that hides in another reaches a gateway, and who comes later gets the answers to its own. */
+async function hidesNothing(client, ports) {
+  const session = await client.open();
+  let calls = 0;
+  const settled = async () => {
+    calls += 1;
+    const answer = await client.call(session, 'echo', { text: `settled ${calls}` });
+    assert(JSON.stringify(answer.messages).includes(`settled ${calls}"`), `somebody else's answer: ${JSON.stringify(answer)}`);
+  };
+  for (const [proxyPort, isSecure] of ports) {
+    const proxy = { host: HOST, port: proxyPort, certificate: isSecure && readFileSync(crt) };
+    await smugglesNothing(proxy, { path: '/demo/mcp', key: KEY, admins: [a.admin, b.admin], settled });
+  }
+}
+
 function namesClient(nodes, address) {
   const logs = nodes.map((node) => readFileSync(path.join(RESULTS, logOf(node)), 'utf8'));
   assert(logs.every((log) => log.includes(`"client_addr":"${address}"`)), `no log line of ${nodes} has the client's address ${address}`);
@@ -196,6 +212,7 @@ const proxies = {
   nginx: {
     client: clientAt(nginxPort, '127.0.0.2'),
     address: '127.0.0.2',
+    ports: [[nginxPort, true]],
     start: () => startNginx(folder, {
       'listen 443 ssl': `listen 127.0.0.1:${nginxPort} ssl`,
       '/etc/ssl/mcp.example.com.crt': crt,
@@ -208,6 +225,7 @@ const proxies = {
     client: clientAt(haproxyPort, '127.0.0.3'),
     plain: clientAt(haproxyPlainPort, '127.0.0.3', null),
     address: '127.0.0.3',
+    ports: [[haproxyPort, true], [haproxyPlainPort, false]],
     start: () => startHaproxy(folder, {
       // HAProxy holds events back on connections without TLS only, as behind something else that ends it.
       'bind :443 ssl crt /etc/haproxy/mcp.example.com.pem':
@@ -219,6 +237,7 @@ const proxies = {
   caddy: {
     client: clientAt(caddyPort, '127.0.0.4'),
     address: '127.0.0.4',
+    ports: [[caddyPort, true]],
     nodes: ['b'],
     start: () => startCaddy(folder, {
       // No administration, no certificate of its own, no HTTP/3, and no port 80.
@@ -230,6 +249,7 @@ const proxies = {
   'nginx-alone': {
     client: clientAt(shortPort, '127.0.0.5'),
     address: '127.0.0.5',
+    ports: [[shortPort, true]],
     nodes: ['b'],
     start: () => startNginx(folder, {
       'listen 443 ssl': `listen 127.0.0.1:${shortPort} ssl`,
@@ -240,7 +260,7 @@ const proxies = {
   },
 };
 
-const steps = Object.entries(proxies).flatMap(([name, { client, plain, address: local, nodes = ['a', 'b'], start }]) => [
+const steps = Object.entries(proxies).flatMap(([name, { client, plain, address: local, nodes = ['a', 'b'], start, ports }]) => [
   [`${name}-starts`, start],
   [`${name}-routes`, () => routes(client, nodes)],
   [`${name}-questions`, () => passesQuestionsOn(client)],
@@ -248,6 +268,7 @@ const steps = Object.entries(proxies).flatMap(([name, { client, plain, address: 
   [`${name}-stream`, () => opensStream(client)],
   [`${name}-large-body`, () => passesLargeBodies(client)],
   [`${name}-strangers`, () => refusesStrangers(client)],
+  [`${name}-smuggling`, () => hidesNothing(client, ports)],
   [`${name}-issuer`, () => leadsToIssuer(client)],
   [`${name}-client-address`, () => namesClient(nodes, local)],
 ]);

@@ -236,6 +236,29 @@ fn malformed_heads_are_refused() {
     target.is_well();
 }
 
+/// F:D07, F:D15: what is refused in HTTP/1.1 and HTTP/2 itself lets through, two lengths and fields that pass for others
+/// with their underscore, is refused here too; the connection goes on.
+#[test]
+fn fields_that_fool_others_are_refused() {
+    let target = Target::start();
+    let key = target.key.header();
+    let mut frames = target.open();
+    let put = [(":method", "PUT"), (":scheme", "https"), (":authority", "localhost"), (":path", "/fake/mcp")];
+    let put = [&put[..], &[("authorization", key.1)]].concat();
+    let cases: [(&[(&str, &str)], u16); 4] = [
+        (&[("x_forwarded_for", "192.0.2.1")], 400),
+        (&[("mcp_session_id", "1")], 400),
+        (&[("content-length", "0"), ("content-length", "0")], 400),
+        (&[("a_b", "1")], 405),
+    ];
+    for (stream, (fields, wanted)) in (1..).step_by(2).zip(cases) {
+        let fields = [&put[..], fields].concat();
+        frames.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(&fields)));
+        assert_eq!(frames.status(stream), wanted, "{fields:?}");
+    }
+    target.is_well();
+}
+
 /// F:D06: a head that is too large is 431, be it long or in many fields; one that would be 48 MiB, by an entry of the
 /// compression table that is named again and again, ends the connection before it is unpacked.
 #[test]

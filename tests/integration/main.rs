@@ -127,6 +127,7 @@ mod sharing_turns;
 mod sharing_wishes;
 mod smoke;
 mod sse;
+mod strangers;
 mod terminal;
 mod timing;
 mod tls;

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use serde_json::json;
@@ -15,7 +16,7 @@ use serde_json::json;
 use crate::PATIENCE;
 use crate::caller_key::Key;
 use crate::child::{Record, Server};
-use crate::gateway::{BINARY, Gateway, await_that};
+use crate::gateway::{BINARY, Gateway, await_that, pid};
 use crate::session::{call, initialize};
 use crate::tls_client::{Authority, Https, Issued, exchange, shake_hands, shown};
 
@@ -125,9 +126,12 @@ fn shown_urls_are_https() {
     let gateway = start(&authority, &[("server", &issued)], "");
     let url = format!("https://{}/fake/mcp", gateway.address());
     assert_eq!(gateway.ready["servers"]["fake"]["url"], url);
-    let mut client = Https::connect(gateway.address(), &authority.client(&["http/1.1"], None));
-    let page = client.send("GET", "/fake/mcp", &[("accept", "text/html")], "").text();
-    assert!(page.contains(&format!("https://localhost:{}/fake/mcp", gateway.address().port())), "{page}");
+    // Browsers speak HTTP/2, where the host has another place.
+    for protocol in ["http/1.1", "h2"] {
+        let mut client = Https::connect(gateway.address(), &authority.client(&[protocol], None));
+        let page = client.send("GET", "/fake/mcp", &[("accept", "text/html")], "").text();
+        assert!(page.contains(&format!("https://localhost:{}/fake/mcp", gateway.address().port())), "{page}");
+    }
 }
 
 /// F:D12: TLS 1.3 and 1.2 are spoken, with and without ALPN; a protocol nobody speaks is an alert.
@@ -317,6 +321,45 @@ fn a_bad_pair_keeps_the_old_one() {
     let plain = quiet("fake").toml();
     let told = gateway.reload(&plain);
     assert!(told["error"].as_str().unwrap().contains("listen.tls"), "switching it off needs a restart: {told}");
+}
+
+/// F:D11, F:D12: a certificate that could not be read when it came, for want of descriptors here, is read as soon as it
+/// can be, and complained about once.
+#[test]
+fn a_pair_that_could_not_be_read_is_read_later() {
+    let authority = Authority::new();
+    let [old, new] = [(); 2].map(|()| authority.issue(&["localhost"]));
+    let gateway = start(&authority, &[("server", &old)], "");
+    let process = Some(pid(gateway.pid()));
+    let few = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(process, Resource::Nofile, few).unwrap();
+    authority.write("server", &new);
+    gateway.await_event("tls_reload_failed", |event| event["reason"].as_str().unwrap().contains("cannot be read"));
+    prlimit(process, Resource::Nofile, before).unwrap();
+    gateway.await_event("tls_reload", |event| event["certificates"] == "localhost");
+    assert_eq!(certificate(&gateway, &authority, "localhost"), new.der.to_vec());
+    let told = gateway.events().iter().filter(|event| event["event"] == "tls_reload_failed").count();
+    assert!(told <= 2, "{told} lines for two files");
+}
+
+/// R:A22: what a certificate opened ends with it, and its connection opens nothing more.
+#[test]
+fn a_stream_ends_with_its_certificate() {
+    let authority = Authority::new();
+    let issued = authority.issue(&["localhost"]);
+    let lines =
+        format!("client_ca = {:?}\nclient_auth = \"required\"\n[auth]\nmethods = [\"mtls\"]\n", authority.file());
+    let gateway = start(&authority, &[("server", &issued)], &lines);
+    let alice = authority.issue_client_for("alice", Duration::from_secs(6));
+    let mut client = Https::connect(gateway.address(), &authority.client(&["h2"], Some(&alice)));
+    let id = open(&mut client, &[]);
+    let headers = [("mcp-session-id", id.as_str()), ("accept", "text/event-stream")];
+    let mut standing = client.send("GET", "/fake/mcp", &headers, "");
+    assert_eq!(standing.status, 200);
+    while standing.next().is_some() {}
+    gateway.await_metric("stream_cuts_total", &[("reason", "token_expired")], |count| count == 1.0);
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    assert_eq!(client.post("/fake/mcp", &[("mcp-session-id", &id)], &ping).status, 401);
 }
 
 /// F:D12: a swap of the directory behind a link, as of a Kubernetes secret, is seen.

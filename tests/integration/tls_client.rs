@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response as HttpResponse};
@@ -86,11 +87,22 @@ impl Authority {
 
     /// A client's certificate with this common name.
     pub fn issue_client(&self, name: &str) -> Issued {
+        self.sign(&Self::client_params(name))
+    }
+
+    /// The same, which ends after this time.
+    pub fn issue_client_for(&self, name: &str, time: Duration) -> Issued {
+        let mut params = Self::client_params(name);
+        params.not_after = (SystemTime::now() + time).into();
+        self.sign(&params)
+    }
+
+    fn client_params(name: &str) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(&params)
+        params
     }
 
     fn sign(&self, params: &CertificateParams) -> Issued {

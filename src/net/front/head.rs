@@ -11,6 +11,9 @@ const LONGEST_TARGET: usize = 65_534;
 /// Longest length of content hyper reads.
 const LONGEST_CONTENT: u64 = u64::MAX - 2;
 
+/// What a TLS connection begins with (RFC 8446 section 5.1).
+const HANDSHAKE: u8 = 22;
+
 /// How long a head may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadBounds {
@@ -85,6 +88,7 @@ impl Head {
         match bytes.get(self.line) {
             Some(b'\r' | b'\n') | None => Ok(()),
             Some(first) if is_of(METHOD, *first) || self.line + 1 >= bounds.bytes => Ok(()),
+            Some(&HANDSHAKE) if self.line == 0 => Err(Malformed::Tls),
             Some(_) if self.request_line.is_none() => Err(Malformed::RequestLine),
             Some(_) => Err(Malformed::Field),
         }
@@ -233,7 +237,7 @@ pub(super) fn split_field(bytes: &[u8], line: Range<usize>) -> Result<(Range<usi
 
 /// Whether a name with `_` is, to whoever reads that as `-`, one that says how long a request is, whom it comes from or
 /// what it belongs to.
-fn may_pass_for_another(name: &[u8]) -> bool {
+pub(in crate::net) fn may_pass_for_another(name: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 7] =
         [b"x-", b"forwarded", b"content-", b"transfer-", b"mcp-", b"last-event-", b"true-client-"];
     let reads_so = |(byte, expected): (&u8, &u8)| {

@@ -62,7 +62,7 @@ fn nothing_of_an_unclear_head_goes_on() {
     let with = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
     let cases = [
         ("GARBAGE\r\n".to_owned(), Malformed::RequestLine),
-        ("\x16\x03\x01".to_owned(), Malformed::RequestLine),
+        ("\x16\x03\x01".to_owned(), Malformed::Tls),
         ("\r\n\r\n".to_owned(), Malformed::RequestLine),
         ("GET  / HTTP/1.1\r\n".to_owned(), Malformed::RequestLine),
         ("GET / HTTP/1.1 \r\n".to_owned(), Malformed::RequestLine),

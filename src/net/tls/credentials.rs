@@ -21,6 +21,8 @@ pub struct TlsProblem {
     pub file: PathBuf,
     /// What is wrong, to finish the sentence "FILE …".
     pub reason: String,
+    /// It could not be read, which may pass without the file being touched.
+    pub may_pass: bool,
 }
 
 impl fmt::Display for TlsProblem {
@@ -131,7 +133,7 @@ impl Credentials {
 }
 
 fn ended(cert: &Path) -> TlsProblem {
-    TlsProblem { file: cert.to_owned(), reason: "holds a certificate that has ended".to_owned() }
+    TlsProblem { file: cert.to_owned(), reason: "holds a certificate that has ended".to_owned(), may_pass: false }
 }
 
 impl Clients {
@@ -140,7 +142,7 @@ impl Clients {
         let (Some(file), true) = (&tls.client_ca, tls.client_auth != ClientAuth::Off) else {
             return Ok(Clients { roots: Arc::new(roots), verifier: Arc::new(NoClientAuth) });
         };
-        let problem = |reason: String| TlsProblem { file: file.clone(), reason };
+        let problem = |reason: String| TlsProblem { file: file.clone(), reason, may_pass: false };
         for certificate in certificates(file)? {
             roots
                 .add(certificate)

@@ -37,11 +37,11 @@ impl Pair {
     /// # Errors
     /// Which of them is wrong, and how.
     pub(super) fn read(files: &CertificatePair) -> Result<Pair, TlsProblem> {
-        let problem = |file: &Path, reason: String| TlsProblem { file: file.to_owned(), reason };
+        let problem = |file: &Path, reason: String| TlsProblem { file: file.to_owned(), reason, may_pass: false };
         let cert = |reason: String| problem(&files.cert, reason);
         let key_problem = |reason: String| problem(&files.key, reason);
         let chain = certificates(&files.cert)?;
-        let key = fs::read(&files.key).map_err(|error| key_problem(unreadable(&error)))?;
+        let key = fs::read(&files.key).map_err(|error| unreadable(&files.key, &error))?;
         let parsed = PrivateKeyDer::from_pem_slice(&key).map_err(|error| key_problem(no_pem("private key", &error)))?;
         let signing = super::provider()
             .key_provider
@@ -74,8 +74,8 @@ impl Pair {
 
 /// Every certificate of a PEM file, in order; never empty.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
-    let problem = |reason: String| TlsProblem { file: file.to_owned(), reason };
-    let text = fs::read(file).map_err(|error| problem(unreadable(&error)))?;
+    let problem = |reason: String| TlsProblem { file: file.to_owned(), reason, may_pass: false };
+    let text = fs::read(file).map_err(|error| unreadable(file, &error))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| problem(no_pem("certificate", &error)))?;
     if found.is_empty() {
@@ -84,8 +84,8 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-fn unreadable(error: &io::Error) -> String {
-    format!("cannot be read: {error}")
+fn unreadable(file: &Path, error: &io::Error) -> TlsProblem {
+    TlsProblem { file: file.to_owned(), reason: format!("cannot be read: {error}"), may_pass: true }
 }
 
 fn no_pem(what: &str, error: &PemError) -> String {
