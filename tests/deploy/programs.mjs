@@ -126,5 +126,14 @@ export async function startPrometheus(folder, changes, port) {
   await run('promtool', ['check', 'config', '--lint-fatal', file]);
   const data = path.join(folder, 'prometheus');
   const options = [`--storage.tsdb.path=${data}`, `--web.listen-address=127.0.0.1:${port}`, '--log.level=error'];
-  return start('prometheus', [`--config.file=${file}`, ...options], port);
+  const prometheus = await start('prometheus', [`--config.file=${file}`, ...options], port);
+  // It listens before it can answer.
+  let ready = false;
+  const ask = async () => {
+    while (!ready && prometheus.exitCode === null) ready = await fetch(`http://127.0.0.1:${port}/-/ready`).then((answer) => answer.ok, () => false);
+  };
+  const asked = ask();
+  await until(() => 'prometheus to be ready', () => ready || prometheus.exitCode !== null);
+  await asked;
+  return prometheus;
 }

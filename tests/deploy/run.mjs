@@ -16,8 +16,9 @@ import { block, certificate, freePorts, startCaddy, startHaproxy, startIssuer, s
 
 const HOST = 'mcp.example.com';
 const KEY = `gangway_${randomBytes(32).toString('base64url')}`;
+// All calls at once stay below what one caller may have in flight (limits.requests_in_flight_per_principal).
 const SESSIONS = 20;
-const CALLS = 5;
+const CALLS = 3;
 const EVENTS = 20;
 const EVENT_PAUSE_MS = 100; // less than a proxy waits that would rather pass several events on together
 const PRESTOP_MS = 4000; // longer than HAProxy takes to see that a gateway is not ready
