@@ -2,7 +2,7 @@
 //!
 //! Each stream is a task of its own, owned by its connection and gone with it. What a client can make us hold:
 //!
-//! - [`STREAMS`] requests at once, each head within `limits.header_bytes`;
+//! - [`STREAMS`] requests at once, each head within `limits.header_bytes` and [`HEAD`];
 //! - 65,535 bytes of bodies nobody has read, in all, until a body is read: hyper lets the windows grow with the
 //!   bandwidth it measures, and measures only what the service takes. A refused request's body is never taken, so
 //!   the windows of a client that was let in nowhere stay as they are. They never exceed 16 MiB;
@@ -48,6 +48,9 @@ use super::wire::{Stream, Wire};
 
 /// Streams a client may have open.
 const STREAMS: u32 = 128;
+/// Bytes of a head, names and values and 32 for each field, however much `limits.header_bytes` allows: h2 holds a head
+/// that does not end several times over, for whoever sends it.
+const HEAD: usize = 16 * 1024;
 /// Bytes of one stream that may wait for the socket.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Bytes of an answer that are handed over at once, which is a frame's size: a reader that takes them is not stalled.
@@ -130,7 +133,7 @@ fn builder(executor: StreamTasks, limits: &Limits) -> http2::Builder<StreamTasks
         .adaptive_window(true)
         .max_concurrent_streams(STREAMS)
         .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(limits.header_bytes.min(HEAD)).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(EARLY_RESETS)
         .max_local_error_reset_streams(BAD_STREAMS)
         .keep_alive_interval(PING_AFTER)
