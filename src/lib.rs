@@ -20,19 +20,19 @@
 //! | `mcp` | the protocol, pure: messages by byte range, ids, revisions, the log of a stream | – |
 //!
 //! Leaves, which everybody may import: `config` (what was typed, and what it means), `caller` (who calls, as plain
-//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients), `rare` (futures
-//! on the heap).
-//! Imports go one way, so a part can be read, and tried, with those below it and nothing else. Only `net`, `http` and
-//! `auth` know hyper. `mcp` knows std, bytes, serde, serde_json and memchr: no I/O, no clock, no runtime. A part is
+//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients),
+//! `rare` (futures on the heap). Imports go one way, so a part can be read, and tried, with those below it and nothing
+//! else. Only `net`, `http` and `auth` know hyper. `mcp` knows std, bytes, serde, serde_json and memchr: no I/O, no clock, no runtime. A part is
 //! handed its own section of the configuration, never the whole. `tests/architecture.rs` checks all of this, and that
 //! files have fewer than 500 lines of code and functions at most 60.
 //!
 //! # The life of a request
 //!
-//! 1. `net::accept` takes the connection within the caps; `net::secured` shakes hands where the listener speaks TLS;
-//!    `net::wire` and `net::clock` watch it below hyper: header time-out, idle bodies, stalled writes, age, drain. In
-//!    HTTP/2 (`net::multiplex`) each request is a task of its own, owned by its connection, and `net::frames` counts
-//!    what a client sends beside requests.
+//! 1. `net::accept` takes the connection within the caps, from whom a proxy names where it speaks the PROXY protocol;
+//!    `net::secured` shakes hands where the listener speaks TLS; `net::wire` and `net::clock` watch it below hyper: header
+//!    time-out, idle bodies, stalled writes, age, drain. Of HTTP/1 hyper reads only what everybody reads the same way
+//!    (`net::strict`, by the rules of `net::front`). In HTTP/2 (`net::multiplex`) each request is a task of its own, owned
+//!    by its connection, and `net::frames` counts what a client sends beside requests.
 //! 2. [`http::Door::handle`] is the one place where requests come in. It finds the route and asks, from the head
 //!    alone: the guard (`Host`, `Origin`, `OPTIONS`), the address's rate (`http::quota`), `auth` for the caller's
 //!    principal, that one's rate. Health, pages and metadata (`http::metadata`) are answered here. Every way to say no is
