@@ -1,11 +1,11 @@
 //! One authorization server as the gateway knows it: its configuration, its keys, and where it is asked.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::claims::{Source, Verified};
@@ -19,8 +19,8 @@ use super::new_key::is_api_key;
 use super::rejection::{Rejection, TokenFault};
 use super::trail::Trail;
 use crate::config::{Issuer, Tokens};
-use crate::telemetry::Metrics;
 use crate::telemetry::label::Refresh;
+use crate::telemetry::{Metrics, Occasion};
 
 /// Introspections of one issuer at the same time: tokens of strangers must not become a flood at the issuer.
 const ASKING: usize = 32;
@@ -97,7 +97,7 @@ pub(super) struct Authority {
     introspector: RwLock<Option<Arc<Introspector>>>,
     asking: Semaphore,
     /// When it was last said that it does not answer.
-    complained: Mutex<Option<Instant>>,
+    complaints: Occasion,
 }
 
 impl fmt::Debug for Authority {
@@ -116,7 +116,7 @@ impl Authority {
             metadata: RwLock::default(),
             introspector: RwLock::default(),
             asking: Semaphore::new(ASKING),
-            complained: Mutex::default(),
+            complaints: Occasion::each(COMPLAINTS),
         }
     }
 
@@ -245,9 +245,7 @@ impl Authority {
 
     /// Says it once in a while: every request with a token meets it.
     fn complain_of_silence(&self, error: &Unanswered) {
-        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-        if complained.is_none_or(|at| at.elapsed() >= COMPLAINTS) {
-            *complained = Some(Instant::now());
+        if self.complaints.take().is_some() {
             let effect = "its tokens get 503";
             warn!(event = "introspection_failed", issuer = &*self.name, error = %error, warning = effect);
         }

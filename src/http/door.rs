@@ -24,14 +24,14 @@ use crate::http::legacy_sse::{Channels, LegacySse};
 use crate::http::metadata;
 use crate::http::page::Page;
 use crate::http::patience::Patience;
-use crate::http::quota::{LogPace, Over, SWEEP};
+use crate::http::quota::{Over, SWEEP};
 use crate::http::refusal::Refused;
 use crate::http::rules::{Endpoint, Rules, RulesParts};
 use crate::http::streamable::{SESSION_ID, Streamable};
 use crate::rare::rarely;
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthMethod, AuthResult, Outcome, Refusal as Reason, Route};
-use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, RefusedLine, TraceId};
+use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, Occasion, RefusedLine, TraceId};
 
 /// A line at most this often about rates that are used up: who floods must not fill the log.
 const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ pub struct Door {
     log: AccessLog,
     node: Arc<str>,
     /// Of the log of used up rates.
-    pace: LogPace,
+    pace: Occasion,
 }
 
 /// A request that was let in, without itself.
@@ -123,7 +123,7 @@ impl Door {
             metrics,
             log,
             node,
-            pace: LogPace::new(),
+            pace: Occasion::each(RATE_LINE_EVERY),
         })
     }
 
@@ -403,7 +403,7 @@ impl Door {
                 Some(server) => server.metrics().refused(reason),
                 None => self.metrics.refused_unrouted(reason),
             }
-            if reason == Reason::Rate && !self.pace.is_due(RATE_LINE_EVERY) {
+            if reason == Reason::Rate && self.pace.take().is_none() {
                 return refused.clone();
             }
             self.log.refused(&RefusedLine {

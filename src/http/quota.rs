@@ -8,7 +8,6 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
@@ -209,34 +208,13 @@ impl ShrinkableKeyedStateStore<u64> for Buckets {
     }
 }
 
-/// Lets one line in a while be written of what happens all the time.
-pub(super) struct LogPace {
-    began: Instant,
-    /// Milliseconds from the beginning to the next line.
-    next: AtomicU64,
-}
-
-impl LogPace {
-    pub(super) fn new() -> LogPace {
-        LogPace { began: Instant::now(), next: AtomicU64::new(0) }
-    }
-
-    /// Whether a line is due, which the next then is not for so long.
-    pub(super) fn is_due(&self, pause: Duration) -> bool {
-        let now = self.began.elapsed().as_millis() as u64;
-        let next = self.next.load(Ordering::Relaxed);
-        let later = now + pause.as_millis() as u64;
-        now >= next && self.next.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::{LEAST_BURST, LogPace, MOST, Quotas};
+    use super::{LEAST_BURST, MOST, Quotas};
     use crate::caller::{Peer, Principal, TokenHolder};
     use crate::config::{Limits, Rate, parse};
 
@@ -315,13 +293,6 @@ mod tests {
         assert_eq!(passed(&Quotas::new(&of_address(20), Some(&before)), "192.0.2.1", 30), 0);
         assert_eq!(passed(&Quotas::new(&of_address(25), Some(&before)), "192.0.2.1", 30), 25);
         assert_eq!(passed(&Quotas::new(&limits(), Some(&before)), "192.0.2.1", 30), 30);
-    }
-
-    #[test]
-    fn one_line_in_a_while() {
-        let pace = LogPace::new();
-        assert!(pace.is_due(Duration::from_secs(600)));
-        assert!(!pace.is_due(Duration::from_secs(600)));
     }
 
     /// Resident bytes of this process.

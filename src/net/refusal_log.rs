@@ -1,24 +1,21 @@
 //! The log of connections that were closed at once.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::caller::Peer;
+use crate::telemetry::Occasion;
 use crate::telemetry::label::Accepted;
 
 /// A line at most this often.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Keeps a flood of refused connections from becoming a flood of lines.
-#[derive(Default)]
-pub(super) struct RefusalLog(Mutex<Silence>);
+pub(super) struct RefusalLog(Occasion);
 
-#[derive(Default)]
-struct Silence {
-    until: Option<Instant>,
-    unlogged: u64,
+impl Default for RefusalLog {
+    fn default() -> Self {
+        RefusalLog(Occasion::each(EVERY))
+    }
 }
 
 impl RefusalLog {
@@ -47,7 +44,7 @@ impl RefusalLog {
     }
 
     fn write(&self, listener: &'static str, reason: &'static str, peer: Peer, key: &'static str) {
-        let Some(unlogged) = self.unlogged() else { return };
+        let Some(unlogged) = self.0.take() else { return };
         tracing::warn!(
             event = "refused",
             listener,
@@ -57,17 +54,5 @@ impl RefusalLog {
             unlogged,
             "connection closed at once"
         );
-    }
-
-    /// How many went without a line before this one, or `None` if this one does too.
-    fn unlogged(&self) -> Option<u64> {
-        let mut silence = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if silence.until.is_some_and(|until| now < until) {
-            silence.unlogged += 1;
-            return None;
-        }
-        silence.until = Some(now + EVERY);
-        Some(std::mem::take(&mut silence.unlogged))
     }
 }
