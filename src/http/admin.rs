@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::caller::{Arrival, Malformed};
 use crate::config;
 use crate::http::body::Body;
+use crate::http::door::{close, has_unread_body};
 use crate::http::guard::Guard;
 use crate::http::refusal::Refused;
 use crate::server::Readiness;
@@ -86,15 +87,21 @@ impl AdminDoor {
             _ => Route::Other,
         };
         let rules = Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner));
-        let page = rules
-            .guard
-            .check(&request, arrival.local_bind)
-            .and_then(|_admitted| self.serve(&request, route, arrival.local_bind || rules.shows_token(&request)));
-        let response = match page {
+        let page = rules.guard.check(&request, arrival.local_bind).and_then(|_admitted| {
+            let open = arrival.local_bind || rules.shows_token(&request);
+            if open {
+                arrival.fate.let_in();
+            }
+            self.serve(&request, route, open)
+        });
+        let mut response = match page {
             Ok(Some(response)) => response,
             Ok(None) => self.metrics().await,
             Err(refused) => refused.into_response(None),
         };
+        if has_unread_body(&request) {
+            close(&mut response);
+        }
         self.metrics.http_response(route, response.status().as_u16());
         response
     }

@@ -457,13 +457,13 @@ fn may_be_of_session(endpoint: &Endpoint, headers: &HeaderMap) -> bool {
 
 /// Whether bytes of this request would be left behind by an answer now. A stream of HTTP/2 ends by itself; its connection
 /// goes on.
-fn has_unread_body(request: &Request<Incoming>) -> bool {
+pub(super) fn has_unread_body(request: &Request<Incoming>) -> bool {
     request.version() != Version::HTTP_2 && !request.body().is_end_stream()
 }
 
 /// Says that the connection ends with this answer. Where a body was not read, it does: hyper does not wait for what may
 /// still come. A client that is not told uses the connection again, and loses that request.
-fn close(response: &mut Response<Body>) {
+pub(super) fn close(response: &mut Response<Body>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 

@@ -265,10 +265,6 @@ impl Streamable<'_> {
         } else {
             match self.permit() {
                 Ok(permit) => {
-                    // Whoever wants every call resumable gets its stream before the child can answer.
-                    if self.rules.streams.sse_after.is_zero() {
-                        session.promote(post);
-                    }
                     return session.call(message, post, account(Some(permit)), self.access.listed(message));
                 }
                 Err(_reached) => Cause::Busy,

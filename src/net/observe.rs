@@ -40,25 +40,6 @@ impl End {
             _ => End::BadHead,
         }
     }
-
-    /// The configuration key that would have kept the connection open, if there is one.
-    #[must_use]
-    pub fn key(self) -> Option<&'static str> {
-        match self {
-            End::HeadTooLarge => Some("limits.header_bytes"),
-            End::HeadTimeout => Some("limits.header_timeout"),
-            End::Idle => Some("limits.keep_alive"),
-            End::Stalled => Some("limits.write_stall"),
-            End::HandshakeTimeout => Some("limits.tls_handshake"),
-            End::Closed
-            | End::Broken
-            | End::BadHead
-            | End::Handshake
-            | End::PlainHttp
-            | End::Flooded
-            | End::Aborted => None,
-        }
-    }
 }
 
 /// Counts connections. Every `accepted` is followed by exactly one `closed`.

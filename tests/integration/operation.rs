@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::child::Server;
-use crate::client::Request;
+use crate::client::{Connection, Request};
 use crate::gateway::Gateway;
 use crate::session::{Session, call};
 
@@ -151,4 +151,16 @@ fn lines_name_the_trace_their_request_is_part_of() {
     let told = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
     assert_eq!(session.post_request(told).header("traceparent", &parent).send(session.address).status(), 202);
     gateway.await_event("rpc", |event| event["answer"] == "accepted" && event["trace_id"] == trace);
+}
+
+/// R:X06, C:B114: whoever may see the metrics is no stranger: its connection is not taken from it however often it looks.
+#[test]
+fn a_scraper_keeps_its_connection() {
+    let gateway = Gateway::start(&Server::fake("fake").toml());
+    let mut connection = Connection::open(gateway.admin());
+    for look in 0..80 {
+        connection.request(&Request::get("/metrics"));
+        let response = connection.response();
+        assert_eq!((response.status(), response.header("Connection")), (200, None), "look {look}");
+    }
 }
