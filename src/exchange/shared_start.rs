@@ -147,7 +147,9 @@ impl SharedChild {
         let message = own_request(method, params, call).map_err(|_| Loss::BadLine)?;
         let (answer, waiting) = oneshot::channel();
         self.state().own.insert(call, answer);
-        let _unless_answered = Forget { child: self, call };
+        // `initialize` must not be cancelled (cancellation, Behavior Requirements); who gives it up ends the process.
+        let given_up = (method != "initialize").then_some(&**conversation);
+        let _unless_answered = Forget { child: self, call, given_up };
         let who: Arc<dyn Participant> = Arc::<SharedChild>::clone(self);
         if conversation.request(call, who, &message).is_err() {
             return Err(Loss::ChildGone { sent: false });
@@ -156,15 +158,20 @@ impl SharedChild {
     }
 }
 
-/// Forgets a request of the child's own, whoever asked having an answer or having stopped waiting.
+/// Forgets a request of the child's own, whoever asked having an answer or having stopped waiting: then the process is told
+/// so, and nobody keeps a place for its answer.
 struct Forget<'a> {
     child: &'a SharedChild,
     call: u64,
+    given_up: Option<&'a Conversation>,
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.child.state().own.remove(&self.call);
+        let is_unanswered = self.child.state().own.remove(&self.call).is_some();
+        if let Some(conversation) = self.given_up.filter(|_| is_unanswered) {
+            let _seen = conversation.cancel(self.call, None, "not answered");
+        }
     }
 }
 

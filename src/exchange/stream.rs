@@ -161,7 +161,10 @@ impl Stream {
     pub fn push_quietly(&self, kind: EventKind, message: &Spliced<'_>) {
         let mut state = self.state();
         if !self.congestion.is_shared() || state.reader.is_none() || self.has_room(&state.log, &kind) {
-            state.log.push_spliced(kind, message);
+            // What was kept back is older; the client's progress must increase.
+            let State { late, log, .. } = &mut *state;
+            late.catch_up(log);
+            log.push_spliced(kind, message);
             return;
         }
         let lost = match kind {
@@ -197,7 +200,10 @@ impl Stream {
 
     /// Marks that nothing follows.
     pub fn end(&self) {
-        self.change(|state| state.log.end(Instant::now()));
+        self.change(|state| {
+            state.late.catch_up(&mut state.log);
+            state.log.end(Instant::now());
+        });
     }
 
     /// Appends the last event and ends the stream.
