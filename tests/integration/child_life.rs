@@ -259,8 +259,9 @@ fn a_grandchild_that_keeps_writing_keeps_nothing_alive() {
     // It writes already, and it is not the child.
     assert_eq!(listening.next_message()["method"], "notifications/message");
     assert_gone(&session.call(2, "exit", json!({ "code": 0 })));
-    assert_ended(&session);
+    // The calls have their answers first.
     gateway.await_metric("sessions_closed_total", &[("reason", "child_gone")], |closed| closed == 1.0);
+    assert_ended(&session);
     await_that("the grandchild's end", || Process::with_argument(&mark).is_empty().then_some(()));
     gateway.await_descendants(0);
 }
