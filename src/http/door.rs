@@ -35,6 +35,9 @@ use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, O
 
 /// A line at most this often about rates that are used up: who floods must not fill the log.
 const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
+/// How long an answer waits that comes after an address has used up its rate. Whoever asks again and again is held up by
+/// it and takes no processor from others; whoever does not hardly notices.
+const PACE: Duration = Duration::from_millis(15);
 /// The challenge of a server that only takes client certificates, which no header can answer. Clients that know no
 /// such scheme give up, and rightly: `Bearer` would send them looking for an authorization server.
 const CERTIFICATE: HeaderValue = HeaderValue::from_static("Certificate");
@@ -196,7 +199,8 @@ impl Door {
         let rules = self.rules();
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
         if let Some(document) = rules.metadata(request.uri().path()) {
-            return self.serve_metadata(&rules, document, &request, &arrival);
+            let response = self.serve_metadata(&rules, document, &request, &arrival);
+            return if response.status() == StatusCode::TOO_MANY_REQUESTS { paced(response).await } else { response };
         }
         let endpoint = rules.find(request.uri().path());
         let route = endpoint.map_or_else(|| rules.health_route(request.uri().path()), |endpoint| endpoint.route);
@@ -240,7 +244,7 @@ impl Door {
             close(&mut response);
         }
         self.metrics.http_response(route, response.status().as_u16());
-        response
+        if over.is_some() { paced(response).await } else { response }
     }
 
     /// Ends the streams that callers who may have none any more opened before they had a session, and those whose callers
@@ -446,6 +450,12 @@ impl Door {
             ..AuditEntry::new(AuditEvent::Refused)
         })
     }
+}
+
+/// Gives the answer later: the request was one too many of its address.
+async fn paced(response: Response<Body>) -> Response<Body> {
+    rarely(|| sleep(PACE)).await;
+    response
 }
 
 /// Whether a request whose address asks too much can be one of a session that is open, and must be refused within it,

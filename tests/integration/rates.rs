@@ -1,5 +1,7 @@
 //! How much may come in a time, of an address and of a caller, and what whoever wants more is told.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::caller_key::Key;
@@ -100,6 +102,26 @@ fn a_session_outlives_the_rate_of_its_address() {
     session.notify("notifications/cancelled", json!({ "requestId": "none" }));
     assert_eq!(record.lines().len(), before, "nothing of it reached the child: {:?}", record.lines());
     assert_eq!(session.delete().status(), 204, "to end a session is always welcome");
+}
+
+/// C:B113: whoever asks on and on beyond the rate of an address waits for its own answers, on one connection or on many,
+/// and by any way that costs the gateway something.
+#[test]
+fn a_flood_is_held_up_by_its_answers() {
+    const ANSWERS: u32 = 20;
+    let record = Record::new();
+    let gateway = Gateway::start(&format!("limits.rate_per_address = \"1/h\"\n{}", server(&record)));
+    let session = Session::open(&gateway, "/fake/mcp", "2025-11-25", json!({}));
+    assert!(let_in(&gateway, (0..20).map(|_| ask())) < 16, "it is used up");
+    let time_of = |what: &str, once: &dyn Fn()| {
+        let began = Instant::now();
+        (0..ANSWERS).for_each(|_| once());
+        assert!(began.elapsed() >= ANSWERS * Duration::from_millis(15), "{what}: {:?}", began.elapsed());
+    };
+    time_of("a request without a session", &|| assert_too_fast(&ask().send(gateway.address())));
+    time_of("a call", &|| {
+        assert_too_fast_in_band(&session.post(call(1, "echo", json!({}), None).to_string()), 1);
+    });
 }
 
 /// C:B113: two callers at one address have a rate each; a body of one may be large, and then the next must wait.
