@@ -288,13 +288,41 @@ def run_waiting():
                 STATE.waiting.append(entry)
 
 
+def run_until_all_wait():
+    """Goes on until every tool waits; the pipes whose opening must wake them. One that was opened stays readable, and
+    must not wake anybody again, but one that was opened after it was looked at must."""
+    closed = unopened_pipes()
+    while True:
+        run_waiting()
+        before, closed = closed, unopened_pipes()
+        if closed == before:
+            return closed
+
+
+def unopened_pipes():
+    return [fd for fd in STATE.pipes.values() if not is_readable(fd)]
+
+
+def receive_all(lines):
+    """Whether there were any to receive."""
+    some = False
+    while STATE.reading and (line := lines.take()) is not None:
+        some = True
+        receive(line)
+        run_waiting()
+    return some
+
+
 def serve():
     lines, open_ = Lines(), True
     while True:
-        now = time.monotonic()
-        timeout = max(0, min(STATE.deadlines) - now) if STATE.deadlines else None
-        # A pipe once opened stays readable, so it must not wake the loop again.
-        pipes = [fd for fd in STATE.pipes.values() if not is_readable(fd)]
+        looked_at = time.monotonic()
+        pipes = run_until_all_wait()
+        if receive_all(lines):
+            continue
+        # One that passed after `looked_at` may have passed after it was looked at, too.
+        STATE.deadlines = [deadline for deadline in STATE.deadlines if deadline >= looked_at]
+        timeout = max(0, min(STATE.deadlines) - time.monotonic()) if STATE.deadlines else None
         stdin = [0] if open_ and STATE.reading else []
         if 0 in select.select(stdin + pipes, [], [], timeout)[0]:
             data = os.read(0, 65536)
@@ -304,12 +332,6 @@ def serve():
             STATE.read += data
             record(data)
             lines.add(data)
-        run_waiting()
-        # One that passed after `now` may have passed after it was looked at, too.
-        STATE.deadlines = [deadline for deadline in STATE.deadlines if deadline >= now]
-        while STATE.reading and (line := lines.take()) is not None:
-            receive(line)
-            run_waiting()
 
 
 class Lines:

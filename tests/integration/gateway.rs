@@ -166,7 +166,10 @@ impl Gateway {
     pub fn await_event(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         match self.log.wait(|event| event["event"] == name && wanted(event)) {
             Ok(event) => event,
-            Err(silence) => panic!("no log event {name} that matches: {silence:?}"),
+            Err(silence) => {
+                let last = self.log.lock().lines.iter().rev().take(10).rev().cloned().collect::<Vec<_>>().join("\n");
+                panic!("no log event {name} that matches: {silence:?}; the last lines:\n{last}")
+            }
         }
     }
 
