@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tracing::info;
 
 use crate::budget::Budget;
@@ -101,7 +101,7 @@ pub struct Session {
     one_stream: bool,
     /// The stream that was appended to and not told yet.
     pub(super) quiet: Mutex<Option<Quiet>>,
-    confirmed: watch::Sender<bool>,
+    confirmed: SetOnce<()>,
     pub(super) opened: Instant,
     pub(super) next_look: NextLook,
     /// Bodies that are being read past the budget.
@@ -155,7 +155,7 @@ impl Session {
             standalone,
             one_stream,
             quiet: Mutex::default(),
-            confirmed: watch::Sender::new(false),
+            confirmed: SetOnce::new(),
             opened: now,
             next_look: NextLook::new(now),
             answer_leaves: AtomicUsize::new(0),
@@ -437,7 +437,7 @@ impl Session {
         {
             conversation.confirm_initialized();
         }
-        self.confirmed.send_replace(true);
+        let _by_its_end = self.confirmed.set(());
         for (message, _memory) in early.release() {
             self.ask(&message);
         }
@@ -448,7 +448,7 @@ impl Session {
     /// once, on connections that may overtake each other.
     pub async fn confirmed_for(&self, request: &Message) {
         self.connected().await;
-        if *self.confirmed.borrow() {
+        if self.confirmed.initialized() {
             return;
         }
         self.state().silent = None;
@@ -456,8 +456,7 @@ impl Session {
         if request.method() == "ping" {
             return;
         }
-        let mut confirmed = self.confirmed.subscribe();
-        if tokio::time::timeout(CONFIRM_WAIT, confirmed.wait_for(|confirmed| *confirmed)).await.is_err() {
+        if tokio::time::timeout(CONFIRM_WAIT, self.confirmed.wait()).await.is_err() {
             self.confirm();
         }
     }
@@ -532,7 +531,7 @@ impl Session {
         } else {
             self.standalone.discard()
         }
-        self.confirmed.send_replace(true);
+        let _by_the_client = self.confirmed.set(());
         self.link.close();
         if was_open {
             let age = self.opened.elapsed();

@@ -186,20 +186,27 @@ impl Door {
     }
 
     /// Answers one request; what was none is refused.
-    pub async fn handle(
+    pub fn handle(
         self: Arc<Self>,
-        asked: Result<Request<Incoming>, Malformed>,
+        mut asked: Result<Request<Incoming>, Malformed>,
         arrival: Arrival,
-    ) -> Response<Body> {
-        let request = match asked {
-            Ok(request) => request,
-            Err(malformed) => return self.refuse_malformed(malformed, &arrival),
-        };
+    ) -> impl Future<Output = Response<Body>> + Send {
+        // Not an `async fn`, and the request lent to all that follows: what is given from one future to the next has a
+        // place in each of them, and is moved with all of them.
+        async move {
+            match &mut asked {
+                Ok(request) => self.answer(request, arrival).await,
+                Err(malformed) => self.refuse_malformed(*malformed, &arrival),
+            }
+        }
+    }
+
+    async fn answer(&self, request: &mut Request<Incoming>, arrival: Arrival) -> Response<Body> {
         let arrived = Instant::now();
         let rules = self.rules();
         let arrival = Arrival { peer: rules.proxies.client(request.headers(), arrival.peer), ..arrival };
         if let Some(document) = rules.metadata(request.uri().path()) {
-            let response = self.serve_metadata(&rules, document, &request, &arrival);
+            let response = self.serve_metadata(&rules, document, request, &arrival);
             return if response.status() == StatusCode::TOO_MANY_REQUESTS { paced(response).await } else { response };
         }
         let endpoint = rules.find(request.uri().path());
@@ -207,12 +214,12 @@ impl Door {
         let mut about =
             About { server: endpoint.map(|endpoint| &*endpoint.server), principal: None, asked: OnceLock::new() };
         let is_h2 = request.version() == Version::HTTP_2;
-        let has_body = has_unread_body(&request);
-        let checked = rules.guard.check(&request, arrival.local_bind);
-        let admitted = match checked.and_then(|admitted| Guard::check_content(&request).map(|()| admitted)) {
+        let has_body = has_unread_body(request);
+        let checked = rules.guard.check(request, arrival.local_bind);
+        let admitted = match checked.and_then(|admitted| Guard::check_content(request).map(|()| admitted)) {
             Ok(admitted) => admitted,
             Err(refused) => {
-                let mut response = self.refuse_head(&refused, &request, &about, &arrival);
+                let mut response = self.refuse_head(&refused, request, &about, &arrival);
                 if has_body {
                     close(&mut response);
                 }
@@ -225,7 +232,7 @@ impl Door {
         let mut response = match (endpoint, over) {
             (Some(endpoint), _) => self.serve(endpoint, request, &visit, &mut about).await,
             (None, Some(over)) => Err((Refused::Rate(over), None)),
-            (None, None) => self.serve_health(&request, &visit).map_err(|refused| (refused, None)),
+            (None, None) => self.serve_health(request, &visit).map_err(|refused| (refused, None)),
         }
         .unwrap_or_else(|(refused, id)| {
             let details = Details { value: None, id: id.as_deref() };
@@ -266,7 +273,7 @@ impl Door {
     async fn serve(
         &self,
         endpoint: &Endpoint,
-        request: Request<Incoming>,
+        request: &mut Request<Incoming>,
         visit: &Visit<'_>,
         about: &mut About<'_>,
     ) -> Result<Response<Body>, (Refused, Option<Vec<u8>>)> {
@@ -280,10 +287,10 @@ impl Door {
         if endpoint.leaving && endpoint.route != Route::Messages && !request.headers().contains_key(SESSION_ID) {
             return Err((Refused::NotFound, None));
         }
-        if let Some(page) = page(visit.rules, endpoint, &request) {
+        if let Some(page) = page(visit.rules, endpoint, request) {
             return Ok(page);
         }
-        let caller = self.authenticate(endpoint, &request, visit).await.map_err(|refused| {
+        let caller = self.authenticate(endpoint, request, visit).await.map_err(|refused| {
             // The same for every session there is and whoever asks.
             (too_fast.clone().unwrap_or(refused), None)
         })?;
@@ -292,7 +299,7 @@ impl Door {
         let Visit { rules, arrival, arrived, over, .. } = *visit;
         let over = over.or_else(|| rules.quotas.count_request(&caller.principal).err());
         let call = Caller { sessions: caller.sessions.or(rules.cap), ..caller };
-        let streamable = Streamable {
+        let mut streamable = Streamable {
             door: self,
             rules,
             server: &endpoint.server,
@@ -306,15 +313,15 @@ impl Door {
             over,
         };
         let answer = match endpoint.route {
-            Route::Sse => LegacySse::new(streamable).open(&request).map_err(|refused| (refused, None)),
+            Route::Sse => LegacySse::new(streamable).open(request).map_err(|refused| (refused, None)),
             Route::Messages => {
-                let channel = LegacySse::new(streamable);
+                let mut channel = LegacySse::new(streamable);
                 rarely(|| channel.post(request)).await
             }
             _ => match *request.method() {
                 Method::POST => streamable.post(request).await,
-                Method::GET => streamable.get(&request).map_err(|refused| (refused, None)),
-                Method::DELETE => streamable.delete(&request).map_err(|refused| (refused, None)),
+                Method::GET => streamable.get(request).map_err(|refused| (refused, None)),
+                Method::DELETE => streamable.delete(request).map_err(|refused| (refused, None)),
                 _ => Err((Refused::Method(ENDPOINT_METHODS), None)),
             },
         };

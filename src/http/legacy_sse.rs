@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dashmap::DashMap;
 use http::header::ALLOW;
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
@@ -26,7 +25,7 @@ use crate::http::event_stream::EventStream;
 use crate::http::read::read;
 use crate::http::refusal::Refused;
 use crate::http::sse::endpoint;
-use crate::http::streamable::{Refusal, Streamable, accepted_response, refusal_of, stream_response};
+use crate::http::streamable::{Refusal, Streamable, accepted_response, refusal_of, stream_response, take_apart};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message};
 use crate::mcp::scan::Author;
 use crate::telemetry::label::{SessionEnd, StreamCut};
@@ -216,16 +215,16 @@ impl<'a> LegacySse<'a> {
     }
 
     /// Takes what a client sends; every answer goes to its stream.
-    pub(super) async fn post(mut self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn post(&mut self, request: &mut Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         if request.method() != Method::POST {
             return Err(bare(Refused::Method("POST, OPTIONS")));
         }
         check_json_body(request.headers()).map_err(bare)?;
         self.streamable.access.authorize(&self.streamable.caller).map_err(bare)?;
-        let channel = self.channel(&request).ok_or((Refused::SessionUnknown, None))?;
+        let channel = self.channel(request).ok_or((Refused::SessionUnknown, None))?;
         let leave = || channel.session()?.leave_to_answer();
-        let (Parts { headers, .. }, body) = request.into_parts();
+        let (headers, body) = take_apart(request);
         let read = read(body, &self.streamable.rules.bounds, leave).await.map_err(bare)?;
         self.streamable.count_body(&read);
         let parsed = Message::parse(read.bytes.clone(), Author::Client);

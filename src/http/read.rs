@@ -50,7 +50,7 @@ pub struct Read {
 /// # Errors
 /// Too large, too slow, no memory, or the client went away.
 pub async fn read(
-    mut body: Incoming,
+    body: &mut Incoming,
     bounds: &Bounds,
     leave: impl Fn() -> Option<AnswerLeave>,
 ) -> Result<Read, Refused> {
@@ -66,7 +66,7 @@ pub async fn read(
     let began = Instant::now();
     loop {
         // Most bodies are there whole, with the head.
-        let frame = match poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await {
+        let frame = match poll_fn(|context| Poll::Ready(Pin::new(&mut *body).poll_frame(context))).await {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let earned = Duration::from_secs((first.len() + rest.len()) as u64 / LEAST_RATE);

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
@@ -50,9 +49,6 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 /// A refusal, with the id of the request it answers where that was read.
 pub(super) type Refusal = (Refused, Option<Vec<u8>>);
 
-/// A message, and the body whose part of the budget it takes up.
-type Posted = (Message, Read);
-
 /// One request at an endpoint, its caller known.
 pub(super) struct Streamable<'a> {
     pub(super) door: &'a Door,
@@ -72,39 +68,44 @@ pub(super) struct Streamable<'a> {
 
 impl Streamable<'_> {
     /// Takes what a client sends. Nothing of head and body is kept while the child is waited for.
-    pub(super) async fn post(mut self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn post(&mut self, request: &mut Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let bare = |refused| (refused, None);
         check_json_body(request.headers()).map_err(bare)?;
         let form = form_of(request.headers()).map_err(bare)?;
-        let (Parts { headers, .. }, body) = request.into_parts();
+        let (headers, body) = take_apart(request);
         let leave = || self.session(&headers).ok()?.leave_to_answer();
         let body = read(body, &self.rules.bounds, leave).await.map_err(bare)?;
         self.count_body(&body);
         let parsed = Message::parse(body.bytes.clone(), Author::Client);
         // Before anything is said of sessions: whoever may not do this learns nothing else.
         self.authorize(&parsed, &body.bytes)?;
-        match parsed {
-            Ok(message) if message.kind() == Kind::Request && message.calls("initialize") => {
-                let id = message.id().map(|id| id.raw().to_vec());
-                self.note(&message);
-                let opened = rarely(|| self.initialize(headers, (message, body), form)).await;
-                opened.map_err(|refused| (refused, id))
-            }
-            Ok(message) => {
-                let session = self.session(&headers).map_err(|refused| self.refusal(refused, &message))?;
-                drop(headers);
-                match message.kind() {
-                    Kind::Request => Ok(self.call(&session, (message, body), form).await),
-                    _ => Ok(self.accept(&session, &message)),
-                }
-            }
+        let message = match &parsed {
+            Ok(message) => message,
             Err(Fault { kind: FaultKind::Array, .. }) => {
                 let session = self.session(&headers).map_err(bare)?;
                 drop(headers);
-                rarely(|| self.batch(&session, body, form)).await.map_err(bare)
+                return rarely(|| self.batch(&session, body, form)).await.map_err(bare);
             }
-            Err(fault) => Err(refusal_of(&fault)),
+            Err(fault) => return Err(refusal_of(fault)),
+        };
+        if message.kind() == Kind::Request && message.calls("initialize") {
+            self.note(message);
+            let opened = rarely(|| self.initialize(headers, message, form)).await;
+            let (session, waiting) = opened.map_err(|refused| with_id(refused, message))?;
+            drop((parsed, body));
+            return rarely(|| self.welcome(&session, waiting)).await.map_err(bare);
         }
+        let session = self.session(&headers).map_err(|refused| self.refusal(refused, message))?;
+        drop(headers);
+        if message.kind() != Kind::Request {
+            return Ok(self.accept(&session, message));
+        }
+        session.confirmed_for(message).await;
+        let waiting = self.call(&session, message, form);
+        // While the answer is awaited nothing of the request is kept: the connection reads on into the buffer it came
+        // in, or has to take another.
+        drop((parsed, body));
+        Ok(self.finish(&session, waiting).await)
     }
 
     /// Asks whether the caller was granted what it takes to send this. What is no message is refused by its reader.
@@ -139,7 +140,13 @@ impl Streamable<'_> {
         self.over = self.over.or_else(|| quotas.count_body(caller, body.bytes.len()).err());
     }
 
-    async fn initialize(&self, headers: HeaderMap, message: Posted, form: Form) -> Result<Response<Body>, Refused> {
+    /// Opens a session and sends its `initialize` on its way.
+    async fn initialize(
+        &self,
+        headers: HeaderMap,
+        message: &Message,
+        form: Form,
+    ) -> Result<(Arc<Session>, Waiting), Refused> {
         if headers.contains_key(SESSION_ID) {
             self.session(&headers)?;
             return Err(Refused::Invalid("This session is initialized already"));
@@ -148,11 +155,13 @@ impl Streamable<'_> {
         drop(headers);
         let (post, head) = Post::new(form, 1, false, false);
         let lost = LostUnlessAnswered::new(&post);
-        let session = self.open(&message.0, &post, None, own).await?;
-        drop(message);
-        let head = self.head(&session, &post, head, form).await;
-        lost.answered();
-        let mut response = self.respond(head, false);
+        let session = self.open(message, &post, None, own).await?;
+        Ok((session, Waiting { post, head, lost, form, primed: false }))
+    }
+
+    /// The answer to `initialize`, with the name of its session if there is one by then.
+    async fn welcome(&self, session: &Session, waiting: Waiting) -> Result<Response<Body>, Refused> {
+        let mut response = self.finish(session, waiting).await;
         if session.is_open() || matches!(response.body(), Body::Stream(_)) {
             let id = HeaderValue::from_str(session.id()).map_err(|_| Refused::StartFailed)?;
             response.headers_mut().insert(SESSION_ID, id);
@@ -229,8 +238,7 @@ impl Streamable<'_> {
         }
     }
 
-    async fn call(&self, session: &Arc<Session>, message: Posted, form: Form) -> Response<Body> {
-        session.confirmed_for(&message.0).await;
+    fn call(&self, session: &Arc<Session>, message: &Message, form: Form) -> Waiting {
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let lost = LostUnlessAnswered::new(&post);
@@ -238,10 +246,12 @@ impl Streamable<'_> {
             // Before the child has it: an answer that comes at once must not be faster.
             session.promote(&post);
         }
-        self.submit(session, &message.0, &post);
-        // While the answer is awaited nothing of the request is kept: the connection reads on into the buffer it came
-        // in, or has to take another.
-        drop(message);
+        self.submit(session, message, &post);
+        Waiting { post, head, lost, form, primed }
+    }
+
+    async fn finish(&self, session: &Session, waiting: Waiting) -> Response<Body> {
+        let Waiting { post, head, lost, form, primed } = waiting;
         let head = self.head(session, &post, head, form).await;
         lost.answered();
         self.respond(head, primed)
@@ -434,6 +444,21 @@ pub(super) fn stream_response(events: EventStream) -> Response<Body> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
+}
+
+/// A request that was sent on its way, its answer awaited.
+struct Waiting {
+    post: Arc<Post>,
+    head: oneshot::Receiver<Head>,
+    lost: LostUnlessAnswered,
+    form: Form,
+    primed: bool,
+}
+
+/// Takes from a request what is needed of it, so that nothing else of its head is kept.
+pub(super) fn take_apart(request: &mut Request<Incoming>) -> (HeaderMap, &mut Incoming) {
+    *request.uri_mut() = Uri::default();
+    (std::mem::take(request.headers_mut()), request.body_mut())
 }
 
 /// Marks a POST as lost when its connection goes before its head.
