@@ -28,9 +28,18 @@ pub struct Accepted {
     pub html: bool,
 }
 
+/// What clients that keep to the transport say of a POST, letter by letter: the common case needs no reading.
+const BOTH: &[u8] = b"application/json, text/event-stream";
+
 /// Reads every `Accept` line.
 #[must_use]
 pub fn accepted(headers: &HeaderMap) -> Accepted {
+    let mut values = headers.get_all(ACCEPT).iter();
+    if let (Some(value), None) = (values.next(), values.next())
+        && value.as_bytes() == BOTH
+    {
+        return Accepted { wants: Wants::Both, html: false };
+    }
     let mut json = Best::default();
     let mut events = Best::default();
     let mut html = false;

@@ -63,14 +63,15 @@ pub async fn read(
     let mut held = None;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    let began = Instant::now();
+    let mut paused = None;
     loop {
         // Most bodies are there whole, with the head.
         let frame = match poll_fn(|context| Poll::Ready(Pin::new(&mut *body).poll_frame(context))).await {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let earned = Duration::from_secs((first.len() + rest.len()) as u64 / LEAST_RATE);
-                let due = (Instant::now() + bounds.idle).min(began + bounds.idle + earned);
+                let now = Instant::now();
+                let due = (now + bounds.idle).min(*paused.get_or_insert(now) + bounds.idle + earned);
                 timeout_at(due, body.frame()).await.map_err(|_| Refused::BodyTimeout)?
             }
         };

@@ -146,9 +146,9 @@ impl<'a> AccessLine<'a> {
         optional(self.answer, |answer| line.text("answer", answer.as_str()));
         optional(self.session, |session| line.text("session", session.as_str()));
         optional(self.principal, |principal| write_principal(line, principal));
-        optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
+        optional(self.client_addr, |address| line.peer("client_addr", address));
         optional(self.client, |client| {
-            line.shown("client", &format_args!("{}/{}", client.name, client.version), LONGEST_SHORT);
+            line.pair("client", (client.name, b'/', client.version), LONGEST_SHORT);
         });
         optional(self.protocol, |protocol| line.cut_text("protocol", protocol, LONGEST_SHORT));
         optional(self.rpc_id, |id| line.cut_text("rpc_id", without_quotes(id), LONGEST_SHORT));
@@ -187,7 +187,7 @@ impl RefusedLine<'_> {
         optional(self.server, |server| line.text("server", server));
         line.whole("status", u64::from(self.status));
         optional(self.principal, |principal| write_principal(line, principal));
-        optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
+        optional(self.client_addr, |address| line.peer("client_addr", address));
         line.text("reason", self.reason.as_str());
         optional(self.key, |key| line.text("key", key));
         optional(self.value, |value| line.cut_text("value", &mask_secrets(value), LONGEST_SHORT));

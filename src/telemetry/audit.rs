@@ -101,7 +101,7 @@ impl AuditEntry<'_> {
     fn write(&self, line: &mut Line<'_>) {
         optional(self.server, |server| line.text("server", server));
         optional(self.principal, |principal| line.shown_whole("principal", principal));
-        optional(self.client_addr, |address| line.shown_whole("client_addr", &address));
+        optional(self.client_addr, |address| line.peer("client_addr", address));
         optional(self.method, |method| line.text("method", method));
         optional(self.tool, |tool| line.text("tool", tool));
         optional(self.outcome, |outcome| line.text("outcome", outcome));

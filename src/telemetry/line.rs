@@ -2,12 +2,14 @@
 
 use std::fmt::{self, Display, Write as _};
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::escape::{cut, push_escaped};
 use super::timestamp::push_timestamp;
+use crate::caller::Peer;
 use crate::config::LogLevel;
 
 /// Longest value, in characters, of a field that has no limit of its own.
@@ -103,6 +105,34 @@ impl<'b> Line<'b> {
     /// What a value shows of itself, cut to [`LONGEST_VALUE`].
     pub(super) fn shown_whole(&mut self, key: &str, value: &dyn Display) {
         self.shown(key, value, LONGEST_VALUE);
+    }
+
+    /// Two texts with a mark between them, together cut to so many characters before escaping.
+    pub(super) fn pair(&mut self, key: &str, (first, mark, second): (&str, u8, &str), characters: usize) {
+        self.string(key, |out| {
+            let first = cut(first, characters);
+            push_escaped(out, first);
+            if let Some(left) = characters.checked_sub(first.chars().count() + 1) {
+                out.push(mark);
+                push_escaped(out, cut(second, left));
+            }
+        });
+    }
+
+    /// Where somebody is.
+    pub(super) fn peer(&mut self, key: &str, peer: Peer) {
+        let Peer::Ip(IpAddr::V4(address)) = peer else {
+            return self.shown_whole(key, &peer);
+        };
+        // By far the most frequent, in every line of the access log: formatting it the general way takes ten times as long.
+        self.string(key, |out| {
+            for (at, octet) in address.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                push_decimal(out, u64::from(octet));
+            }
+        });
     }
 
     /// A whole number.

@@ -5,6 +5,7 @@ use proptest::{prop_assert, prop_assert_eq, proptest};
 use serde_json::{Value, json};
 
 use super::{Format, Line};
+use crate::caller::Peer;
 use crate::config::LogLevel;
 use crate::telemetry::escape::has_control;
 
@@ -58,6 +59,16 @@ fn values_are_cut_before_they_are_escaped() {
         line.shown("shown", &format_args!("{}{}", "éé", "éé"), 3);
     });
     assert!(text.ends_with("\"cut\":\"\\n\\n\",\"shown\":\"ééé\"}\n"), "{text}");
+}
+
+#[test]
+fn a_peer_is_written_as_it_shows_itself() {
+    for address in ["127.0.0.1", "255.10.0.200", "0.0.0.0", "::1", "2001:db8::7"] {
+        let peer = Peer::Ip(address.parse().expect("an address"));
+        let expected = format!(",\"peer\":\"{peer}\"}}\n");
+        assert!(line(Format::Json, |line| line.peer("peer", peer)).ends_with(&expected), "{address}");
+    }
+    assert!(line(Format::Text, |line| line.peer("peer", Peer::Local)).ends_with(" peer=unix\n"));
 }
 
 proptest! {
