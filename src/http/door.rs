@@ -186,13 +186,13 @@ impl Door {
     }
 
     /// Answers one request; what was none is refused.
+    #[expect(clippy::manual_async_fn, reason = "an async fn has two places for each argument, and is moved with both")]
     pub fn handle(
         self: Arc<Self>,
         mut asked: Result<Request<Incoming>, Malformed>,
         arrival: Arrival,
     ) -> impl Future<Output = Response<Body>> + Send {
-        // Not an `async fn`, and the request lent to all that follows: what is given from one future to the next has a
-        // place in each of them, and is moved with all of them.
+        // The request is lent to all that follows, not given: it would have a place in each of their futures.
         async move {
             match &mut asked {
                 Ok(request) => self.answer(request, arrival).await,
