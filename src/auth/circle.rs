@@ -267,11 +267,12 @@ impl Known {
         Ok(admitted)
     }
 
-    /// When what is opened by it at `now` ends unless its issuer is asked again.
+    /// When what is opened by it at `now` ends unless its issuer is asked again, for which there is time always: an
+    /// answer that is about to end may be what opened it.
     fn end(&self, now: u64) -> Option<u64> {
         let end = self.verified.end(now);
         let Basis::Answer(at) = self.basis else { return end };
-        Some(end.unwrap_or(u64::MAX).min(at + self.stay()))
+        Some(end.unwrap_or(u64::MAX).min((at + self.stay()).max(now + LEAST_STAY)))
     }
 
     /// Seconds for which an answer about it lets something stay open.
@@ -288,7 +289,8 @@ impl Known {
     }
 }
 
-/// Least seconds for which an answer about an opaque token lets something stay open.
+/// Least seconds for which an answer about an opaque token lets something stay open. They hold the looks of whoever finds
+/// out that it is due, and of whoever asks.
 const LEAST_STAY: u64 = 5;
 
 fn method(authority: &Authority) -> AuthMethod {

@@ -1,6 +1,7 @@
 //! Opaque tokens: what they mean is asked of their issuer.
 
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -202,6 +203,29 @@ fn streams_end_with_a_token_that_is_taken_back() {
     assert_eq!(response.status(), 200, "{response:?}");
     assert_eq!(kept.next_event().message()["method"], "notifications/tools/list_changed");
     assert!(!gateway.stderr().contains("taken-back"), "a token stands in the log");
+}
+
+/// R:A22: what is opened in the last moment of an answer is not cut before its issuer was asked again.
+#[test]
+fn a_stream_that_is_opened_as_an_answer_ends_is_asked_about() {
+    let issuer = Issuer::start(&[]);
+    let record = Record::new();
+    let gateway = start(&issuer.toml("main", &OPAQUE.replace("}", ", cache = \"5s\" }")), &record);
+    issuer.introspects("late", active(json!({ "exp": null })));
+    let before = SystemTime::now();
+    let bearer = [("Authorization", "Bearer late")];
+    let session = Session::open_with(&gateway, "/one/mcp", "2025-11-25", json!({}), &bearer);
+    // The gateway counts in whole seconds, so its answer is good for longer than four of ours.
+    let last = before + Duration::from_millis(3_950);
+    thread::sleep(last.duration_since(SystemTime::now()).unwrap_or_default());
+    let mut stream = session.get();
+    stream.next_event();
+    issuer.await_asked("/introspect", 2);
+    let notify = crate::session::call(9, "notify", json!({ "method": "notifications/tools/list_changed" }), None);
+    let response = session.post_request(notify.to_string()).with("Accept", "application/json").send(gateway.address());
+    assert_eq!(response.status(), 200, "{response:?}");
+    assert_eq!(stream.next_event().message()["method"], "notifications/tools/list_changed");
+    assert_eq!(gateway.metrics().value("stream_cuts_total", &[("reason", "token_expired")]).unwrap_or_default(), 0.0);
 }
 
 /// R:A20: requests with one token that come at the same time ask once.
