@@ -23,7 +23,7 @@ use crate::telemetry::label::{Direction, Dropped, Notice, Outcome, Refusal, Sess
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
 
 impl Participant for Session {
-    fn answer(&self, call: u64, answer: Answer<'_>) {
+    fn answer(&self, call: u64, mut answer: Answer<'_>) {
         // The call's own events are noted before it ends.
         self.settle();
         let (taken, starting) = {
@@ -32,7 +32,9 @@ impl Participant for Session {
         };
         if let Some(place) = self.link.place() {
             // Before the client can ask for it.
-            self.note_task(place, call, taken.as_ref(), answer);
+            if !self.note_task(place, call, taken.as_ref(), answer) {
+                answer = Answer::Lost(Loss::BadLine);
+            }
             place.child().end_turn(call);
         }
         let Some(taken) = taken else { return };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
+use tracing::warn;
 
 use crate::exchange::call::{Call, Errand, Query};
 use crate::exchange::gateway_error::INVALID_PARAMS;
@@ -54,20 +55,29 @@ impl SharedChild {
     }
 
     /// The answer to a call that may have become a task is there; nobody has that task unless the session `is_waiting`.
-    pub(super) fn note_new_task(self: &Arc<Self>, call: u64, answer: Answer<'_>, is_waiting: bool) {
-        {
+    /// Tells whether its session can be given that answer: what nobody could ask for again is cancelled at once.
+    pub(super) fn note_new_task(self: &Arc<Self>, call: u64, answer: Answer<'_>, is_waiting: bool) -> bool {
+        let is_good = {
             let mut state = self.state();
             if !state.tasks.expects(call) {
-                return;
+                return true;
             }
             let Some(report) = result_of(answer).and_then(Report::created) else {
-                return state.tasks.expect_no_more(call);
+                state.tasks.expect_no_more(call);
+                return true;
             };
             let state = &mut *state;
             let is_gone = |session| !is_waiting || !state.members.has(session);
-            state.tasks.begin(call, &report, is_gone, Instant::now());
+            state.tasks.begin(call, &report, is_gone, Instant::now())
+        };
+        if !is_good {
+            warn!(
+                event = "warning", server = %self.parts.server,
+                warning = "the id of a task is too long, or that of another caller's task: the task is cancelled"
+            );
         }
         self.cancel_ownerless();
+        is_good
     }
 
     /// The child answered a question about a task.
@@ -133,14 +143,15 @@ impl SharedChild {
 
 impl Session {
     /// Notes what an answer says of a task, before its session learns of it. `call` is the one that waits for it, if it
-    /// still does.
-    pub(super) fn note_task(&self, place: &Place, number: u64, call: Option<&Call>, answer: Answer<'_>) {
+    /// still does. Tells whether it can be given the answer.
+    pub(super) fn note_task(&self, place: &Place, number: u64, call: Option<&Call>, answer: Answer<'_>) -> bool {
         let Some(call) = call else { return place.child().note_new_task(number, answer, false) };
         match &call.errand {
-            Some(Errand::NewTask) => place.child().note_new_task(number, answer, true),
+            Some(Errand::NewTask) => return place.child().note_new_task(number, answer, true),
             Some(Errand::Task(query, task)) => place.child().note_query(*query, task, answer),
             Some(Errand::Subscription(_)) | None => {}
         }
+        true
     }
 
     /// Takes something about one of its tasks: whoever waits for its result hears it, else the standalone stream.

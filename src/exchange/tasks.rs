@@ -13,7 +13,7 @@ const OF_ONE_SESSION: usize = 64;
 /// Tasks all sessions of a child may have, those that are over included.
 const IN_ALL: usize = 1_024;
 
-/// Bytes of a task's id. One with a longer one is nobody's.
+/// Bytes of a task's id. One with a longer one is nobody's, and is cancelled.
 const LONGEST_ID: usize = 1_024;
 
 /// What a child says of a task, as far as it matters here.
@@ -158,21 +158,21 @@ impl Tasks {
         self.expected.remove(&call);
     }
 
-    /// A call became a task. It is its session's, unless that `is_gone`, or did not wait for it.
-    pub fn begin(&mut self, call: u64, report: &Report, is_gone: impl FnOnce(u64) -> bool, now: Instant) {
-        let expected = self.expected.remove(&call).filter(|expected| !is_gone(expected.session));
+    /// A call became a task. It is its session's, unless that `is_gone`, or did not wait for it. Tells whether its id
+    /// can be anybody's; a task is cancelled where nobody has it.
+    pub fn begin(&mut self, call: u64, report: &Report, is_gone: impl FnOnce(u64) -> bool, now: Instant) -> bool {
+        let is_short = report.id.len() <= LONGEST_ID;
+        let expected = self.expected.remove(&call).filter(|expected| is_short && !is_gone(expected.session));
         let Some(Expected { session, token }) = expected else {
             self.disown(report.id());
-            return;
+            return is_short;
         };
-        if report.id.len() > LONGEST_ID {
-            return;
-        }
         // An id must be unique (tasks, Task ID Requirements). Of two that live nobody can tell whose is whose.
         let is_taken = self.by_id.get(&report.id).is_some_and(|known| !known.is_over && known.session != session);
         self.forget(report.id());
         if is_taken {
-            return;
+            self.disown(report.id());
+            return false;
         }
         let is_over = report.is_over();
         if !is_over {
@@ -180,15 +180,19 @@ impl Tasks {
         }
         let task = Task { session, call, token, since: now, ttl: report.ttl(), is_over };
         self.by_id.insert(report.id.clone(), task);
+        true
     }
 
-    /// A task that nobody owns is to be cancelled.
-    pub fn disown(&mut self, task: &str) {
-        if task.len() > LONGEST_ID || self.by_id.contains_key(task) {
+    /// A task that nobody owns is to be cancelled. While the child cannot be told, so many bytes of ids are kept as
+    /// those it may have, and one id in any case.
+    fn disown(&mut self, task: &str) {
+        if self.by_id.contains_key(task) {
             return;
         }
-        if self.ownerless.len() >= IN_ALL {
-            self.ownerless.pop_front();
+        let mut bytes: usize = self.ownerless.iter().map(|id| id.len()).sum();
+        while self.ownerless.len() >= IN_ALL || bytes + task.len() > IN_ALL * LONGEST_ID {
+            let Some(oldest) = self.ownerless.pop_front() else { break };
+            bytes -= oldest.len();
         }
         self.ownerless.push_back(task.into());
     }
@@ -292,16 +296,16 @@ impl Tasks {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{IN_ALL, OF_ONE_SESSION, Progressing, Report, Tasks};
+    use super::{IN_ALL, LONGEST_ID, OF_ONE_SESSION, Progressing, Report, Tasks};
     use crate::mcp::ids::Id;
 
     fn report(id: &str, status: &str, ttl: &str) -> Report {
         Report::read(format!(r#"{{"taskId":"{id}","status":"{status}","ttl":{ttl}}}"#).as_bytes()).expect("a report")
     }
 
-    fn begin(tasks: &mut Tasks, session: u64, call: u64, id: &str, now: Instant) {
+    fn begin(tasks: &mut Tasks, session: u64, call: u64, id: &str, now: Instant) -> bool {
         tasks.expect(session, call, Id::parse(b"\"t\""));
-        tasks.begin(call, &report(id, "working", "1000"), |_| false, now);
+        tasks.begin(call, &report(id, "working", "1000"), |_| false, now)
     }
 
     #[test]
@@ -353,15 +357,29 @@ mod tests {
     #[test]
     fn an_id_that_two_sessions_got_is_nobodys() {
         let (mut tasks, now) = (Tasks::default(), Instant::now());
-        begin(&mut tasks, 1, 1, "a", now);
-        begin(&mut tasks, 2, 2, "a", now);
+        assert!(begin(&mut tasks, 1, 1, "a", now) && !begin(&mut tasks, 2, 2, "a", now));
         assert!(!tasks.owns(1, "a", now) && !tasks.owns(2, "a", now));
+        assert_eq!((tasks.next_ownerless(), tasks.next_ownerless()), (Some("a".into()), None), "and is cancelled");
         assert_eq!((tasks.progressing(1), tasks.progressing(2)), (None, None));
         // One that is over has made way.
         begin(&mut tasks, 1, 3, "a", now);
         tasks.end("a");
         begin(&mut tasks, 2, 4, "a", now);
         assert!(!tasks.owns(1, "a", now) && tasks.owns(2, "a", now));
+    }
+
+    #[test]
+    fn what_cannot_be_cancelled_yet_is_bounded() {
+        let (mut tasks, now, long) = (Tasks::default(), Instant::now(), "x".repeat(LONGEST_ID + 1));
+        assert!(!begin(&mut tasks, 1, 1, &long, now) && !tasks.owns(1, &long, now));
+        assert_eq!(tasks.count(), 1, "it is to be cancelled");
+        for _ in 0..2 * IN_ALL {
+            tasks.disown(&long);
+        }
+        assert_eq!(tasks.count(), IN_ALL - 1);
+        let longest = "y".repeat(2 * IN_ALL * LONGEST_ID);
+        tasks.disown(&longest);
+        assert_eq!((tasks.next_ownerless(), tasks.next_ownerless()), (Some(longest.into()), None));
     }
 
     #[test]

@@ -230,16 +230,27 @@ fn tasks_end_with_their_process() {
     assert_eq!(query(&bob, "get", &other)["result"]["status"], "working");
 }
 
-/// R:P16: two sessions with one task's id: the child broke its word, and neither sees what may be the other's.
+/// R:P16: two sessions with one task's id: the child broke its word, and neither sees what may be the other's. It is
+/// cancelled, as is one whose id is longer than is kept, and who is given it learns that it has none.
 #[test]
-fn an_id_given_twice_is_nobodys() {
-    let gateway = Gateway::start(&with_tasks().arg("--task-id").arg("same").toml());
-    let sessions = [open(&gateway), open(&gateway)];
-    for session in &sessions {
-        assert_eq!(begin(session, "hold", json!({ "gate": "g" })), "same");
-    }
-    for session in &sessions {
-        assert_eq!(code(&query(session, "get", "same")), -32602);
+fn an_id_that_cannot_be_anybodys_is_cancelled() {
+    let begin = |session: &Session| {
+        session.post(augmented(1, "hold", json!({ "gate": "g" }), Value::Null, None)).response(&json!(1))
+    };
+    for (id, kept) in [("same".to_owned(), true), ("x".repeat(1_025), false)] {
+        let record = Record::new();
+        let server = with_tasks().arg("--task-id").arg(&id).option("--record", record.path());
+        let gateway = Gateway::start(&server.toml());
+        let sessions = [open(&gateway), open(&gateway)];
+        let [first, second] = sessions.each_ref().map(begin);
+        assert_eq!(first["result"]["task"]["taskId"] == *id, kept, "{first}");
+        assert_eq!((code(&second), &second["error"]["data"]["executed"]), (502, &json!("maybe")), "{second}");
+        let told = if kept { 1 } else { 2 };
+        await_that("the cancellations", || (cancelled(&record) == vec![json!(id); told]).then_some(()));
+        for session in &sessions {
+            assert_eq!(code(&query(session, "get", &id)), -32602);
+        }
+        gateway.await_event("warning", |event| event["warning"].as_str().unwrap().starts_with("the id of a task"));
     }
 }
 
