@@ -11,6 +11,7 @@ mod machine;
 mod node;
 mod reload;
 mod revocation;
+mod watched;
 
 use std::fmt;
 use std::io;

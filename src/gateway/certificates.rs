@@ -1,8 +1,6 @@
 //! Follows the files of `listen.tls`: certificates are renewed while the gateway runs.
 
-use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,12 +8,9 @@ use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use crate::config;
+use crate::gateway::watched::Watched;
 use crate::net::{Credentials, Tls, TlsProblem};
 use crate::telemetry::Metrics;
-
-/// What changes with a file's content: writing it in place moves the time or the length, putting another in its place,
-/// or behind a link it leads to, moves the inode too. `None` is a file that cannot be looked at.
-type Stamp = Option<(i64, i64, u64, u64, u64)>;
 
 /// The certificates in effect and the files they came from.
 pub(super) struct Certificates {
@@ -23,11 +18,8 @@ pub(super) struct Certificates {
     files: config::Tls,
     held: Credentials,
     metrics: Arc<Metrics>,
-    /// Each file at the last look.
-    seen: HashMap<PathBuf, Stamp>,
-    /// Each file as it was read last, whether it was good or not; none that could not be read at all.
-    read: HashMap<PathBuf, Stamp>,
-    /// What was wrong then.
+    watched: Watched,
+    /// What was wrong as they were read last.
     told: Vec<TlsProblem>,
 }
 
@@ -37,8 +29,6 @@ impl Certificates {
     /// # Errors
     /// Every file that is wrong.
     pub(super) fn read(files: &config::Tls, metrics: &Arc<Metrics>) -> Result<Certificates, Vec<TlsProblem>> {
-        // Taken before the files are read, so that no change after that is missed.
-        let read = stamps(files);
         let held = Credentials::read(files)?;
         for problem in held.ended(files, now(), None) {
             warn!(event = "warning", warning = %problem);
@@ -48,8 +38,7 @@ impl Certificates {
             files: files.clone(),
             held,
             metrics: Arc::clone(metrics),
-            seen: HashMap::new(),
-            read,
+            watched: Watched::default(),
             told: Vec::new(),
         };
         certificates.show();
@@ -93,27 +82,16 @@ impl Certificates {
         self.show();
     }
 
-    /// Reads again what changed, once it has rested for one look: whoever writes it in place may be half way, and a
-    /// certificate is written before or after its key.
+    /// Reads again what changed or was wrong.
     pub(super) async fn look(&mut self) {
-        let files = self.files.clone();
-        // The disk may be slow, or far away.
-        let Ok(stamps) = spawn_blocking(move || stamps(&files)).await else { return };
-        let rests = stamps == self.seen;
-        self.seen = stamps;
-        if !rests || self.seen == self.read {
+        let changed = self.watched.look(paths(&self.files)).await;
+        if changed.is_empty() {
             return;
         }
-        let before = std::mem::replace(&mut self.read, self.seen.clone());
-        let (files, held, now_read) = (self.files.clone(), self.held.clone(), self.read.clone());
-        let is_changed = move |file: &Path| before.get(file) != now_read.get(file);
-        let Ok((next, problems)) = spawn_blocking(move || held.renewed(&files, now(), is_changed)).await else {
-            return;
-        };
-        // They are read again at the next look: there were no descriptors, or the disk was away.
-        for problem in problems.iter().filter(|problem| problem.may_pass) {
-            self.read.remove(&problem.file);
-        }
+        let (files, held) = (self.files.clone(), self.held.clone());
+        let renew = move || held.renewed(&files, now(), |file| changed.contains(file));
+        let Ok((next, problems)) = spawn_blocking(renew).await else { return };
+        problems.iter().for_each(|problem| self.watched.read_again(&problem.file));
         tell(problems.iter().filter(|problem| !self.told.contains(problem)));
         self.told = problems;
         self.take(next);
@@ -134,14 +112,9 @@ pub(super) fn tell<'a>(problems: impl IntoIterator<Item = &'a TlsProblem>) {
     }
 }
 
-fn stamps(files: &config::Tls) -> HashMap<PathBuf, Stamp> {
+fn paths(files: &config::Tls) -> Vec<PathBuf> {
     let pairs = files.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]);
-    pairs.chain(&files.client_ca).map(|file| (file.clone(), stamp(file))).collect()
-}
-
-fn stamp(file: &Path) -> Stamp {
-    let metadata = std::fs::metadata(file).ok()?;
-    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.len(), metadata.ino(), metadata.dev()))
+    pairs.chain(&files.client_ca).cloned().collect()
 }
 
 fn now() -> u64 {

@@ -16,8 +16,9 @@ use crate::budget::Budget;
 use crate::config::{Config, Drain, Loaded, Problems};
 use crate::gateway::certificates::{Certificates, tell};
 use crate::gateway::changes::{KeyChanges, fixed, renew_sessions, tables};
-use crate::gateway::keys_file::{KeysFile, LOOK};
+use crate::gateway::keys_file::KeysFile;
 use crate::gateway::revocation::Revocation;
+use crate::gateway::watched::LOOK;
 use crate::gateway::{admin_terms, rules, settings, terms, worded};
 use crate::http::AdminDoor;
 use crate::net::{Credentials, Terms};
@@ -41,7 +42,7 @@ pub(super) struct Reloader {
     source: Option<ConfigSource>,
     held: Held,
     keys_file: Option<KeysFile>,
-    /// When the keys file is looked at.
+    /// When the keys file and the certificates are looked at.
     looks: Interval,
     starts: Starts,
     /// Servers on their way out.

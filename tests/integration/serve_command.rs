@@ -4,12 +4,12 @@ use std::fs;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::json;
 
 use crate::child::Server;
 use crate::client::Request;
-use crate::gateway::{BINARY, Directory, Gateway, await_that};
+use crate::gateway::{BINARY, Directory, Gateway, await_that, pid};
 use crate::session::{Session, initialize};
 use crate::terminal::OnTerminal;
 
@@ -117,6 +117,30 @@ fn the_keys_file_is_followed() {
     fs::rename(&fresh, &file).unwrap();
     gateway.await_event("reload", |event| event["keys"] == 1);
     assert_eq!((status(&gateway, &alice), status(&gateway, &bob)), (401, 200));
+    let told = gateway.events().iter().filter(|event| event["event"] == "reload_failed").count();
+    assert_eq!(told, 1);
+}
+
+/// F:F07: a keys file that could not be read when it changed, for want of descriptors here, is read as soon as it can
+/// be, and complained about once.
+#[test]
+fn a_keys_file_that_could_not_be_read_is_read_later() {
+    let directory = Directory::new();
+    let file = directory.path().join("keys");
+    let ((alice, alice_line), (bob, bob_line)) = (new_key("alice"), new_key("bob"));
+    fs::write(&file, &alice_line).unwrap();
+    let auth = format!("[auth]\nmethods = [\"api_key\"]\nkeys_file = \"{}\"\n", file.display());
+    let gateway = Gateway::start(&format!("{auth}{}", Server::demo("demo").toml()));
+    assert_eq!((status(&gateway, &alice), status(&gateway, &bob)), (200, 401));
+    let process = Some(pid(gateway.pid()));
+    let few = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(process, Resource::Nofile, few).unwrap();
+    fs::write(&file, format!("{alice_line}{bob_line}")).unwrap();
+    let failed = gateway.await_event("reload_failed", |_| true);
+    assert!(failed["error"].as_str().unwrap().contains("cannot be read"), "{failed}");
+    prlimit(process, Resource::Nofile, before).unwrap();
+    gateway.await_event("reload", |event| event["keys"] == 2);
+    assert_eq!((status(&gateway, &alice), status(&gateway, &bob)), (200, 200));
     let told = gateway.events().iter().filter(|event| event["event"] == "reload_failed").count();
     assert_eq!(told, 1);
 }

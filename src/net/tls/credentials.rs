@@ -21,8 +21,6 @@ pub struct TlsProblem {
     pub file: PathBuf,
     /// What is wrong, to finish the sentence "FILE …".
     pub reason: String,
-    /// It could not be read, which may pass without the file being touched.
-    pub may_pass: bool,
 }
 
 impl fmt::Display for TlsProblem {
@@ -133,7 +131,7 @@ impl Credentials {
 }
 
 fn ended(cert: &Path) -> TlsProblem {
-    TlsProblem { file: cert.to_owned(), reason: "holds a certificate that has ended".to_owned(), may_pass: false }
+    TlsProblem { file: cert.to_owned(), reason: "holds a certificate that has ended".to_owned() }
 }
 
 impl Clients {
@@ -142,7 +140,7 @@ impl Clients {
         let (Some(file), true) = (&tls.client_ca, tls.client_auth != ClientAuth::Off) else {
             return Ok(Clients { roots: Arc::new(roots), verifier: Arc::new(NoClientAuth) });
         };
-        let problem = |reason: String| TlsProblem { file: file.clone(), reason, may_pass: false };
+        let problem = |reason: String| TlsProblem { file: file.clone(), reason };
         for certificate in certificates(file)? {
             roots
                 .add(certificate)

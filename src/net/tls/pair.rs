@@ -37,7 +37,7 @@ impl Pair {
     /// # Errors
     /// Which of them is wrong, and how.
     pub(super) fn read(files: &CertificatePair) -> Result<Pair, TlsProblem> {
-        let problem = |file: &Path, reason: String| TlsProblem { file: file.to_owned(), reason, may_pass: false };
+        let problem = |file: &Path, reason: String| TlsProblem { file: file.to_owned(), reason };
         let cert = |reason: String| problem(&files.cert, reason);
         let key_problem = |reason: String| problem(&files.key, reason);
         let chain = certificates(&files.cert)?;
@@ -74,7 +74,7 @@ impl Pair {
 
 /// Every certificate of a PEM file, in order; never empty.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
-    let problem = |reason: String| TlsProblem { file: file.to_owned(), reason, may_pass: false };
+    let problem = |reason: String| TlsProblem { file: file.to_owned(), reason };
     let text = fs::read(file).map_err(|error| unreadable(file, &error))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| problem(no_pem("certificate", &error)))?;
@@ -85,7 +85,7 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 fn unreadable(file: &Path, error: &io::Error) -> TlsProblem {
-    TlsProblem { file: file.to_owned(), reason: format!("cannot be read: {error}"), may_pass: true }
+    TlsProblem { file: file.to_owned(), reason: format!("cannot be read: {error}") }
 }
 
 fn no_pem(what: &str, error: &PemError) -> String {
