@@ -116,7 +116,7 @@ impl SharedChildren {
         let mut open: Vec<_> = children.filter_map(|child| Some((child.occupancy()?, child))).collect();
         open.sort_by_key(|(occupancy, _)| *occupancy);
         // Sessions are spread over so many children before any gets more.
-        let spread = open.len() >= self.config.pool.min_idle.max(1);
+        let spread = open.len() >= self.pool.spares_kept().max(1);
         let place = || open.iter().find_map(|(_, child)| child.enter());
         if let Some(place) = spread.then(place).flatten() {
             return Ok(place);

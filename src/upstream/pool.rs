@@ -91,8 +91,10 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many spares are kept. What a caller brings can only be given to a child that starts.
-    fn spares_kept(&self) -> usize {
+    /// How many children are kept started: `pool.min_idle`, but none where callers bring values, which can only be given
+    /// to a child that starts.
+    #[must_use]
+    pub fn spares_kept(&self) -> usize {
         if self.config.env_from.is_empty() { self.config.pool.min_idle } else { 0 }
     }
 
