@@ -34,6 +34,7 @@ impl Observer for Connections {
             End::Handshake | End::PlainHttp | End::HandshakeTimeout => {
                 self.metrics.accepted(listener, Accepted::Handshake)
             }
+            End::TooMany => self.metrics.accepted(listener, Accepted::AddressLimit),
             End::Flooded => self.metrics.accepted(listener, Accepted::Flood),
             _ => {}
         }

@@ -26,7 +26,7 @@ pub(super) async fn introduce(
         Unnamed::Gone => ("proxy_header_missing", End::Broken),
     })?;
     if let Some(client) = client {
-        caps.count_for(place, client).map_err(|why: Accepted| (why.as_str(), End::Aborted))?;
+        caps.count_for(place, client).map_err(|why: Accepted| (why.as_str(), End::TooMany))?;
     }
     Ok(client)
 }

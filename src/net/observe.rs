@@ -26,6 +26,8 @@ pub enum End {
     PlainHttp,
     /// A TLS handshake did not end within `limits.tls_handshake`.
     HandshakeTimeout,
+    /// The client that a proxy speaks for has too many open.
+    TooMany,
     /// The peer sent too many HTTP/2 frames that cost it nothing.
     Flooded,
     /// The gateway stopped before the connection ended by itself.

@@ -133,6 +133,7 @@ fn clients_behind_a_proxy_are_counted_apart() {
         assert_eq!(connection.response().status(), 400);
     }
     assert!(get(1).read_to_close().is_empty(), "a third of one client");
+    gateway.await_metric("connections_total", &[("result", "address_limit")], |count| count == 1.0);
     held.remove(0);
     gateway.await_metric("connections", &[("listener", "main")], |open| open == 3.0);
     let mut again = get(1);
