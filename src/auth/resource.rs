@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::challenge::{Challenge, Failure};
 use crate::caller::Principal;
-use crate::config::{Issuer, Method, PublicUrl, ServerAuth};
+use crate::config::{Issuer, ServerAuth};
 
 /// Where the metadata of a resource is: before the path of its identifier (RFC 9728 section 3.1).
 pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -26,14 +26,12 @@ const LACKING: &str = "More scopes are needed for this";
 pub struct ResourceParts<'a> {
     /// The server's name.
     pub name: &'a str,
-    /// The path it answers at, without the public prefix.
-    pub path: &'a str,
+    /// The URL its clients know: one of those that `auth` takes tokens for, empty where it takes none.
+    pub resource: &'a str,
     /// Who may enter.
     pub auth: &'a ServerAuth,
     /// Every issuer.
     pub issuers: &'a BTreeMap<Arc<str>, Arc<Issuer>>,
-    /// What clients type before the path.
-    pub public_url: Option<&'a PublicUrl>,
 }
 
 /// What there is to know for clients of one server.
@@ -68,8 +66,7 @@ impl Resource {
             parts.auth.issuers.iter().filter_map(|name| parts.issuers.get(name)).map(AsRef::as_ref).collect();
         let prefixes = issuers.iter().map(|issuer| (Arc::clone(&issuer.issuer), issuer.scope_prefix.clone())).collect();
         let prefix = issuers.first().map(|issuer| issuer.scope_prefix.clone()).unwrap_or_default();
-        let takes_tokens = parts.auth.methods.contains(&Method::Oauth);
-        let metadata = parts.public_url.filter(|_| takes_tokens).map(|url| metadata(parts, url, &issuers, &prefix));
+        let metadata = split(parts.resource).map(|place| metadata(parts, place, &issuers, &prefix));
         let mut resource = Resource { metadata, prefix, prefixes, missing: HeaderValue::from_static("Bearer") };
         resource.missing = resource.challenge(None, None);
         resource
@@ -124,12 +121,19 @@ impl Resource {
     }
 }
 
-fn metadata(parts: &ResourceParts<'_>, public_url: &PublicUrl, issuers: &[&Issuer], prefix: &str) -> Metadata {
-    let origin = PublicUrl { path: String::new(), ..public_url.clone() };
-    let path = format!("{WELL_KNOWN}{}{}", public_url.path, parts.path);
+/// The origin of a URL, and its path.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let authority = url.find("://")? + "://".len();
+    let path = url[authority..].find('/')?;
+    Some(url.split_at(authority + path))
+}
+
+fn metadata(parts: &ResourceParts<'_>, place: (&str, &str), issuers: &[&Issuer], prefix: &str) -> Metadata {
+    let (origin, path) = place;
+    let path = format!("{WELL_KNOWN}{path}");
     let scopes = &parts.auth.scope_rules.scopes;
     let mut document = Map::new();
-    document.insert("resource".to_owned(), format!("{public_url}{}", parts.path).into());
+    document.insert("resource".to_owned(), parts.resource.into());
     document.insert("resource_name".to_owned(), parts.name.into());
     document.insert("authorization_servers".to_owned(), issuers.iter().map(|issuer| &*issuer.issuer).collect());
     document.insert("bearer_methods_supported".to_owned(), json!(["header"]));
@@ -173,10 +177,9 @@ mod tests {
     fn resource(config: &Config) -> Resource {
         Resource::new(&ResourceParts {
             name: "s",
-            path: "/s/mcp",
+            resource: &config.servers["s"].auth.resource,
             auth: &config.servers["s"].auth,
             issuers: &config.auth.issuers,
-            public_url: config.listen.public_url.as_ref(),
         })
     }
 

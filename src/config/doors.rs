@@ -39,10 +39,10 @@ impl Doors<'_> {
             if let Some(methods) = said.methods.clone().or_else(|| inherited.clone()) {
                 self.judge(name, said, &methods, asked_at.as_ref());
                 self.check_issuers(said);
-                if methods.contains(&Method::Oauth) {
+                said.server.auth.methods = methods;
+                if said.server.auth.methods.contains(&Method::Oauth) {
                     self.take_issuers(name, said);
                 }
-                said.server.auth.methods = methods;
             }
         }
         self.check_openings(servers);
@@ -83,10 +83,7 @@ impl Doors<'_> {
         said.server.auth.issuers = named.unwrap_or_else(|| known.keys().cloned().collect());
         self.check_tables(name, said);
         let Some(url) = &self.listen.public_url else { return };
-        said.server.auth.resource = format!("{url}{}", said.server.path).into();
-        if said.server.legacy_sse {
-            said.server.auth.sse_resource = format!("{url}{}", said.server.sse_path()).into();
-        }
+        said.server.auth = said.server.auth_at(url, &said.server);
     }
 
     /// Refuses a server that takes one issuer by two tables: a token says only whose it is, not by which table.

@@ -7,7 +7,7 @@ use super::child;
 use super::convert::{Refused, mismatch, pick, text};
 use super::document::{Place, Value};
 use super::env_from;
-use super::meaning::{Breaker, Method, Mode, Pool, Queue, Required, Server, ServerAuth, Timeouts};
+use super::meaning::{Breaker, Method, Mode, Pool, PublicUrl, Queue, Required, Server, ServerAuth, Timeouts};
 use super::sandbox;
 use super::scope_rules;
 use super::section::Section;
@@ -171,6 +171,16 @@ impl Server {
     fn beside(&self, last: &str) -> String {
         let folder = self.path.rfind('/').map_or("", |at| &self.path[..at]);
         format!("{folder}/{last}")
+    }
+
+    /// What it asks of callers who come to the endpoints of `paths`, which may be another table's of the same server:
+    /// tokens count there that were issued for what clients know those endpoints by (RFC 8707 section 2).
+    #[must_use]
+    pub fn auth_at(&self, public_url: &PublicUrl, paths: &Server) -> ServerAuth {
+        let takes_tokens = self.auth.methods.contains(&Method::Oauth);
+        let resource = |path: &str| if takes_tokens { format!("{public_url}{path}").into() } else { Arc::default() };
+        let sse_resource = if paths.legacy_sse { resource(&paths.sse_path()) } else { Arc::default() };
+        ServerAuth { resource: resource(&paths.path), sse_resource, ..self.auth.clone() }
     }
 
     /// Every path the server answers at, without the public prefix.

@@ -337,8 +337,7 @@ impl Door {
         request: &Request<Incoming>,
         visit: &Visit<'_>,
     ) -> Result<Caller, Refused> {
-        let Endpoint { server, access, .. } = endpoint;
-        let policy = &server.config().auth;
+        let Endpoint { server, policy, access, .. } = endpoint;
         let headers = request.headers();
         if shows_two(request) && !policy.methods.contains(&config::Method::None) {
             return Err(access.malformed("A token belongs in the Authorization header alone"));

@@ -44,6 +44,8 @@ pub(super) struct Endpoint {
     pub(super) path: Arc<str>,
     /// It is there only for sessions that are open.
     pub(super) leaving: bool,
+    /// Who may come in.
+    pub(super) policy: Arc<config::ServerAuth>,
     pub(super) access: Access,
 }
 
@@ -98,27 +100,29 @@ impl Rules {
         issuers: &BTreeMap<Arc<str>, Arc<config::Issuer>>,
         leaving: bool,
     ) {
-        // As for whoever is let in: by the table of the server that answers.
-        let auth = &server.config().auth;
-        let requirements = Arc::new(Requirements::new(&auth.scope_rules));
+        // By the table of the server that answers, but for tokens of the paths that clients know.
+        let public_url = self.listen.public_url.as_ref();
+        let policy =
+            public_url.map_or_else(|| server.config().auth.clone(), |url| server.config().auth_at(url, config));
+        let policy = Arc::new(policy);
+        let requirements = Arc::new(Requirements::new(&policy.scope_rules));
         let tools = Arc::new(server.config().tools.clone());
-        let public_url = self.listen.public_url.clone();
         let mut serve = |path: &str, route, resource: &str| {
-            let parts =
-                ResourceParts { name: server.name(), path: resource, auth, issuers, public_url: public_url.as_ref() };
+            let parts = ResourceParts { name: server.name(), resource, auth: &policy, issuers };
             let resource = Resource::new(&parts);
             if let Some(metadata) = resource.metadata() {
                 self.metadata.entry(metadata.path.clone()).or_insert_with(|| metadata.document.clone());
             }
             let access = Access::new(resource, &requirements, &tools);
-            let endpoint = || Endpoint { server: Arc::clone(server), route, path: path.into(), leaving, access };
+            let (server, policy) = (Arc::clone(server), Arc::clone(&policy));
+            let endpoint = || Endpoint { server, route, path: path.into(), leaving, policy, access };
             self.endpoints.entry(format!("{}{path}", self.prefix)).or_insert_with(endpoint);
         };
-        serve(&config.path, Route::Mcp, &config.path);
+        serve(&config.path, Route::Mcp, &policy.resource);
         if config.legacy_sse {
             // Clients of HTTP+SSE know the URL of the stream, and are told where to post.
-            serve(&config.sse_path(), Route::Sse, &config.sse_path());
-            serve(&config.messages_path(), Route::Messages, &config.sse_path());
+            serve(&config.sse_path(), Route::Sse, &policy.sse_resource);
+            serve(&config.messages_path(), Route::Messages, &policy.sse_resource);
         }
     }
 

@@ -389,6 +389,34 @@ fn a_server_that_takes_an_issuer_no_more_ends_what_is_open_by_it() {
     assert_eq!(kept.next_event().message()["method"], "notifications/tools/list_changed");
 }
 
+/// F:F07, R:A14: a server that moves leaves its open sessions the paths they know, and with them what their tokens are
+/// issued for: that is what the metadata there says. At its new path those tokens count for nothing.
+#[test]
+fn a_moved_server_keeps_the_tokens_of_its_sessions() {
+    let issuer = Issuer::start();
+    let toml = |lines: &[&str]| {
+        let server = lines.iter().fold(Server::fake("fake"), |server, line| server.key(line));
+        let listen = format!("listen.public_url = \"{PUBLIC}\"\n[auth]\nmethods = [\"oauth\"]\n");
+        format!("{listen}{}{}", issuer.toml("tests", ""), server.toml())
+    };
+    let of = |path: &str| {
+        let claims = json!({ "sub": "alice", "client_id": "c" });
+        format!("Bearer {}", issuer.token(&format!("{PUBLIC}{path}"), claims))
+    };
+    let gateway = start_gateway(&toml(&["legacy_sse = true"]));
+    let session = open(&gateway, &of("/fake/mcp"));
+    assert_eq!(gateway.reload(&toml(&["path = \"/elsewhere\""]))["changed"], "fake");
+    let status = |token: &str| with(&session, token).post_request(PING).send(gateway.address()).status();
+    assert_eq!((status(&of("/fake/mcp")), status(&of("/fake/sse")), status(&of("/elsewhere"))), (200, 200, 401));
+    let metadata = Request::get("/.well-known/oauth-protected-resource/fake/mcp").send(gateway.address()).json();
+    assert_eq!(metadata["resource"], AUDIENCE);
+    let begin = |token: &str| {
+        let request = Request::post("/elsewhere", initialize("2025-11-25", json!({})).to_string());
+        request.header("Authorization", token).send(gateway.address()).status()
+    };
+    assert_eq!((begin(&of("/fake/mcp")), begin(&of("/elsewhere"))), (401, 200));
+}
+
 /// R:A13, F:E06: the token is nowhere a child could see it, nor in the log, nor in the numbers.
 #[test]
 fn a_token_goes_no_further() {
