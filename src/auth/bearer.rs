@@ -1,5 +1,5 @@
-//! The one place where a request shows what it has: `Authorization: Bearer …` (RFC 6750, 2.1). A token in a query or a
-//! body is not looked at.
+//! The one place where a request shows what it has: `Authorization: Bearer …` (RFC 6750, 2.1), whether it comes from a
+//! client or an operator. A token in a query or a body is not looked at.
 
 use super::rejection::Rejection;
 
@@ -7,7 +7,7 @@ use super::rejection::Rejection;
 ///
 /// # Errors
 /// Nothing of this scheme is shown, or several could be meant.
-pub(super) fn shown<'a>(authorization: impl IntoIterator<Item = &'a [u8]>) -> Result<&'a [u8], Rejection> {
+pub fn shown<'a>(authorization: impl IntoIterator<Item = &'a [u8]>) -> Result<&'a [u8], Rejection> {
     let mut values = authorization.into_iter();
     let value = values.next().ok_or(Rejection::Missing)?;
     if values.next().is_some() {
@@ -17,7 +17,8 @@ pub(super) fn shown<'a>(authorization: impl IntoIterator<Item = &'a [u8]>) -> Re
 }
 
 /// The token of a `Bearer` credential; the scheme's case does not count (RFC 9110, 11.1).
-fn credential(value: &[u8]) -> Option<&[u8]> {
+#[must_use]
+pub fn credential(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.split_at_checked("Bearer".len())?;
     let token = rest.strip_prefix(b" ")?.trim_ascii();
     scheme.eq_ignore_ascii_case(b"Bearer").then_some(token)

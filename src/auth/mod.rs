@@ -2,7 +2,7 @@
 
 mod api_key;
 mod authority;
-mod bearer;
+pub mod bearer;
 mod certificate;
 mod challenge;
 mod circle;

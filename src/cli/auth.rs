@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{CONFIGURATION, ExplainArgs, FAILURE, OK, USAGE, complain, say};
-use crate::auth::{Asked, Explanation, Operation, Rejection, Requirements, Scopes, TokenFault, explain};
+use crate::auth::{Asked, Explanation, Operation, Rejection, Requirements, Scopes, TokenFault, bearer, explain};
 use crate::config::{self, Config, ScopeRules};
 
 /// The most that is read as a token: more than any header may hold.
@@ -38,7 +38,7 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
     if typed.is_empty() {
         return complain(USAGE, "there is no token on standard input: type `gangway auth explain … < FILE`");
     }
-    let token = typed.strip_prefix(b"Bearer ").unwrap_or(typed).trim_ascii();
+    let token = bearer::credential(typed).unwrap_or(typed);
     let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let asked = Asked { server: name, policy: &server.auth, thumbprint: None, now_unix };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

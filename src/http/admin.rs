@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use subtle::ConstantTimeEq;
 use tokio::task::spawn_blocking;
 
+use crate::auth::bearer;
 use crate::budget::Budget;
 use crate::caller::{Arrival, Malformed};
 use crate::config;
@@ -33,8 +34,8 @@ impl Rules {
 
     fn shows_token(&self, request: &Request<Incoming>) -> bool {
         let Some(token) = &self.token else { return false };
-        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
+        let shown = bearer::shown(request.headers().get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes));
+        shown.is_ok_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
     }
 }
 

@@ -50,7 +50,7 @@ fn every_check_is_told_and_the_token_is_not() {
         key.token(&key.header(), &claims)
     };
     let good = token(json!({}));
-    for typed in [good.clone(), format!("Bearer {good}\n")] {
+    for typed in [good.clone(), format!("Bearer {good}\n"), format!("bearer  {good}")] {
         let (status, text) = explain(&toml, &typed);
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains("let in as token:alice@") && text.contains("scopes: read write"), "{text}");

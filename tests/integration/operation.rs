@@ -53,8 +53,12 @@ fn off_loopback_the_token_opens_the_metrics() {
         assert_eq!(Request::get(target).send(address).status(), 401, "{target}");
         let wrong = Request::get(target).with("Authorization", "Bearer operator-token-of-this-tesT");
         assert_eq!(wrong.send(address).status(), 401, "{target}");
-        let right = Request::get(target).with("Authorization", "Bearer operator-token-of-this-test");
-        assert_ne!(right.send(address).status(), 401, "{target}");
+        for right in ["Bearer operator-token-of-this-test", "bearer  operator-token-of-this-test "] {
+            let request = Request::get(target).with("Authorization", right);
+            assert_ne!(request.send(address).status(), 401, "{target} {right:?}");
+            let twice = Request::get(target).header("Authorization", right).header("Authorization", right);
+            assert_eq!(twice.send(address).status(), 401, "which of two is meant cannot be known");
+        }
     }
 }
 
