@@ -21,7 +21,7 @@
 //!
 //! Leaves, which everybody may import: `config` (what was typed, and what it means), `caller` (who calls, as plain
 //! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients),
-//! `rare` (futures on the heap). Imports go one way, so a part can be read, and tried, with those below it and nothing
+//! `rare` (futures on the heap), `unix_time` (the time of day). Imports go one way, so a part can be read, and tried, with those below it and nothing
 //! else. Only `net`, `http` and `auth` know hyper. `mcp` knows std, bytes, serde, serde_json and memchr: no I/O, no clock, no runtime. A part is
 //! handed its own section of the configuration, never the whole. `tests/architecture.rs` checks all of this, and that
 //! files have fewer than 500 lines of code and functions at most 60.
@@ -114,4 +114,5 @@ pub mod paste;
 pub mod rare;
 pub mod server;
 pub mod telemetry;
+pub mod unix_time;
 pub mod upstream;

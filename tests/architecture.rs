@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each part with the parts it may import, beside itself and the leaves.
-const IMPORTS: [(&str, &[&str]); 16] = [
+const IMPORTS: [(&str, &[&str]); 17] = [
     ("main", &["cli"]),
     ("cli", &["gateway", "auth", "mcp"]),
     ("gateway", &["net", "http", "server", "auth", "cluster"]),
@@ -26,10 +26,11 @@ const IMPORTS: [(&str, &[&str]); 16] = [
     ("paste", &[]),
     ("rare", &[]),
     ("telemetry", &[]),
+    ("unix_time", &[]),
 ];
 
 /// What every part may import.
-const LEAVES: [&str; 6] = ["budget", "caller", "config", "paste", "rare", "telemetry"];
+const LEAVES: [&str; 7] = ["budget", "caller", "config", "paste", "rare", "telemetry", "unix_time"];
 
 /// Where the HTTP library may be known.
 const KNOWS_HYPER: [&str; 4] = ["net", "http", "auth", "cluster"];

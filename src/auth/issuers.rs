@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -20,6 +20,7 @@ use crate::caller::Principal;
 use crate::config::{Auth, Issuer};
 use crate::rare::rarely;
 use crate::telemetry::Metrics;
+use crate::unix_time;
 
 /// Pause between two looks at what is to be asked about again.
 const LOOK: Duration = Duration::from_secs(1);
@@ -163,8 +164,7 @@ impl Issuers {
     }
 
     async fn ask_again(&self, due: &Due) {
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        match self.current().renew(due, now).await {
+        match self.current().renew(due, unix_time::seconds).await {
             Renewed::Good | Renewed::Unknown => self.renewals.asked(due),
             Renewed::Over => self.renewals.forget(due),
         }

@@ -76,8 +76,7 @@ impl Proven {
     }
 
     /// Whether there is an end to it at all.
-    #[must_use]
-    pub fn ends(&self) -> bool {
+    fn ends(&self) -> bool {
         !matches!(self.until.load(Ordering::Relaxed), 0 | FOREVER)
     }
 

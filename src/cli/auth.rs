@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::io::Read;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{CONFIGURATION, ExplainArgs, FAILURE, OK, USAGE, complain, say};
 use crate::auth::{Asked, Explanation, Operation, Rejection, Requirements, Scopes, TokenFault, bearer, explain};
 use crate::config::{self, Config, ScopeRules};
+use crate::unix_time;
 
 /// The most that is read as a token: more than any header may hold.
 const TOKEN_BYTES: u64 = 256 * 1024;
@@ -39,7 +39,7 @@ pub(super) fn explain_token(args: &ExplainArgs) -> ExitCode {
         return complain(USAGE, "there is no token on standard input: type `gangway auth explain … < FILE`");
     }
     let token = bearer::credential(typed).unwrap_or(typed);
-    let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now_unix = unix_time::seconds();
     let asked = Asked { server: name, policy: &server.auth, thumbprint: None, now_unix };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

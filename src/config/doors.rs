@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::auth;
 use super::document::Place;
@@ -14,6 +13,7 @@ use super::report::Report;
 use super::server::Said;
 use super::suggest;
 use crate::telemetry::label;
+use crate::unix_time;
 
 const KEY_REMEDY: &str = "`gangway key new NAME` makes one and prints the table to paste";
 
@@ -259,7 +259,7 @@ impl Doors<'_> {
 
     fn warn_of_keys(&self, servers: &BTreeMap<Arc<str>, Said>) {
         let keys = &self.auth.auth.keys;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+        let now = unix_time::seconds();
         for (name, _) in keys.iter().filter(|(_, key)| key.expires.is_some_and(|end| end <= now)) {
             self.report.warning(format!("the key {name} has expired"));
         }

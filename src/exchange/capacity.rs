@@ -94,8 +94,10 @@ impl Drop for Permit {
             self.capacity.budget.give_back(self.held);
         }
         if let Some(account) = &self.account {
-            self.capacity.by_account.alter(account, |_, count| count - 1);
-            self.capacity.by_account.remove_if(account, |_, count| *count == 0);
+            self.capacity.by_account.remove_if_mut(account, |_, count| {
+                *count -= 1;
+                *count == 0
+            });
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::config::Tools;
 use crate::exchange::ask::{Ask, NotAdded, Via};
 use crate::exchange::call::Call;
 use crate::exchange::handshake::settled_revision;
@@ -43,12 +44,7 @@ impl Participant for Session {
             return;
         }
         let tools = taken.tools.clone();
-        self.conclude(taken, |id| match (answer, tools) {
-            (Answer::Message(message), Some(tools)) => {
-                Reply { payload: without_tools(message, id, |name| !tools.admits(name)), ..reply_of(id, answer) }
-            }
-            _ => reply_of(id, answer),
-        });
+        self.conclude(taken, |id| reply_of(id, answer, tools.as_deref()));
     }
 
     fn request(&self, message: &Message) {
@@ -104,12 +100,16 @@ impl Participant for Session {
     }
 }
 
-fn reply_of(id: &Id, answer: Answer<'_>) -> Reply {
+/// What a call is answered with; `tools` are those that a list may name, if it is one some are hidden from.
+fn reply_of(id: &Id, answer: Answer<'_>, tools: Option<&Tools>) -> Reply {
     match answer {
         Answer::Message(message) => Reply {
             outcome: outcome_of(message),
             rpc_code: message.error_code(),
-            payload: message.with_id(id),
+            payload: match tools {
+                Some(tools) => without_tools(message, id, |name| !tools.admits(name)),
+                None => message.with_id(id),
+            },
             trouble: None,
             permit: None,
         },
@@ -151,7 +151,7 @@ impl Session {
         (self.terms.handshakes)(how, call.account.child_time());
         let post = Arc::clone(&call.post);
         let is_given =
-            self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer) });
+            self.conclude(call, |id| if refused { Cause::BadRevision.reply(id) } else { reply_of(id, answer, None) });
         // Whoever left before the answer, or was given another one, never learned the id.
         if revision.is_none() || !is_given || post.is_lost() {
             self.end(if revision.is_none() { SessionEnd::ChildGone } else { SessionEnd::Uninitialized });

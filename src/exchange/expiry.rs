@@ -1,7 +1,7 @@
 //! What ends when a session's clocks run out: its calls, what its child asks, itself.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -14,6 +14,7 @@ use crate::mcp::payload::Spliced;
 use crate::mcp::receipt::Passage;
 use crate::mcp::stream_log::EventKind;
 use crate::telemetry::label::{Outcome, SessionEnd, Start};
+use crate::unix_time;
 use crate::upstream::participant::Participant;
 
 /// How long a request waits in the log of a standalone stream nobody reads.
@@ -33,11 +34,21 @@ impl Session {
         self.next_look.begin();
         self.expire_asks(now);
         self.expire_calls(now);
-        self.expire_readers();
+        let (over, is_read) = self.look(now);
+        // Nobody is asked about what nobody reads by.
+        if is_read && self.proven.is_over(unix_time::seconds()) {
+            self.streams().iter().for_each(|stream| stream.expire_reader());
+        }
+        over
+    }
+
+    /// Looks at the clocks of the whole. Gives the reason if the session is over, and whether any of its streams is read.
+    fn look(&self, now: Instant) -> (Option<SessionEnd>, bool) {
         let limits = &self.terms.limits;
         let mut state = self.state();
         state.streams.expire(now);
-        if state.is_busy() || self.standalone.is_read() || state.streams.iter().any(|stream| stream.is_read()) {
+        let is_read = self.standalone.is_read() || state.streams.iter().any(|stream| stream.is_read());
+        if is_read || state.is_busy() {
             state.active = now;
         }
         let answer = state.silent.filter(|_| state.phase == Phase::Answered);
@@ -47,35 +58,21 @@ impl Session {
             (limits.idle.and_then(|limit| state.active.checked_add(limit)), SessionEnd::Idle),
         ];
         match state.phase {
-            Phase::Ended(why) => return Some(why),
-            Phase::Starting => return None,
+            Phase::Ended(why) => return (Some(why), is_read),
+            Phase::Starting => return (None, is_read),
             Phase::Answered | Phase::Live => {}
         }
         let over = ends.iter().find(|(end, _)| end.is_some_and(|end| end <= now)).map(|(_, why)| *why);
         // Whose streams are read is active for as long as they are; those that are kept have an age.
-        let is_quiet = !state.is_busy() && !self.standalone.is_read() && state.streams.is_empty();
-        if over.is_none() && is_quiet {
+        if over.is_none() && !is_read && !state.is_busy() && state.streams.is_empty() {
             self.next_look.end(ends.iter().filter_map(|(end, _)| *end).min());
         }
-        over
+        (over, is_read)
     }
 
     /// Takes note of what its caller shows.
     pub fn prove(&self, proof: &Proof) {
         self.proven.take(proof);
-    }
-
-    /// Sends the readers of every stream away once nothing its caller has shown is valid any more.
-    fn expire_readers(&self) {
-        if !self.proven.ends() {
-            return;
-        }
-        let streams = self.streams();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |since| since.as_secs());
-        // Nobody is asked about what nobody reads by.
-        if streams.iter().any(|stream| stream.is_read()) && self.proven.is_over(now) {
-            streams.iter().for_each(|stream| stream.expire_reader());
-        }
     }
 
     /// Ends the calls whose clocks ran out.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
@@ -11,6 +10,7 @@ use crate::config;
 use crate::gateway::watched::Watched;
 use crate::net::{Credentials, Tls, TlsProblem};
 use crate::telemetry::Metrics;
+use crate::unix_time;
 
 /// The certificates in effect and the files they came from.
 pub(super) struct Certificates {
@@ -30,7 +30,7 @@ impl Certificates {
     /// Every file that is wrong.
     pub(super) fn read(files: &config::Tls, metrics: &Arc<Metrics>) -> Result<Certificates, Vec<TlsProblem>> {
         let held = Credentials::read(files)?;
-        for problem in held.ended(files, now(), None) {
+        for problem in held.ended(files, unix_time::seconds(), None) {
             warn!(event = "warning", warning = %problem);
         }
         let certificates = Certificates {
@@ -57,7 +57,7 @@ impl Certificates {
     /// Every file that is wrong.
     pub(super) fn next(files: &config::Tls, held: Option<&Credentials>) -> Result<Credentials, Vec<TlsProblem>> {
         let next = Credentials::read(files)?;
-        let ended = next.ended(files, now(), held);
+        let ended = next.ended(files, unix_time::seconds(), held);
         if ended.is_empty() { Ok(next) } else { Err(ended) }
     }
 
@@ -89,7 +89,7 @@ impl Certificates {
             return;
         }
         let (files, held) = (self.files.clone(), self.held.clone());
-        let renew = move || held.renewed(&files, now(), |file| changed.contains(file));
+        let renew = move || held.renewed(&files, unix_time::seconds(), |file| changed.contains(file));
         let Ok((next, problems)) = spawn_blocking(renew).await else { return };
         problems.iter().for_each(|problem| self.watched.read_again(&problem.file));
         tell(problems.iter().filter(|problem| !self.told.contains(problem)));
@@ -115,8 +115,4 @@ pub(super) fn tell<'a>(problems: impl IntoIterator<Item = &'a TlsProblem>) {
 fn paths(files: &config::Tls) -> Vec<PathBuf> {
     let pairs = files.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]);
     pairs.chain(&files.client_ca).cloned().collect()
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

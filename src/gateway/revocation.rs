@@ -2,7 +2,7 @@
 //! stream may be open for days.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -11,6 +11,7 @@ use crate::caller::Principal;
 use crate::config::Auth;
 use crate::http::Door;
 use crate::server::{Server, Servers};
+use crate::unix_time;
 
 /// Pause between two looks at what expires; a key that is taken back is acted upon at once.
 const LOOK: Duration = Duration::from_secs(1);
@@ -49,7 +50,7 @@ impl Revocation {
     /// Ends everything of callers whose issuer is gone, whose key is gone or expired, and of `replaced` ones, whose name
     /// has another key now: who of them holds which cannot be told.
     pub(super) fn end(&self, replaced: &[Principal]) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = unix_time::seconds();
         let stands = |principal: &Principal| match principal {
             Principal::Token(_) => self.issuers.stands(principal),
             _ => self.keys.stands(principal, now),
@@ -65,7 +66,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::Arc;
-    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
@@ -76,6 +77,7 @@ mod tests {
     use crate::config::{self, Config, Key};
     use crate::gateway::{Bound, Gateway, NodeTag, Stop};
     use crate::telemetry::{Logs, Sink};
+    use crate::unix_time;
 
     /// Far beyond what anything here takes on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,7 +114,7 @@ mod tests {
         let mut seen = vec![0; 12];
         stream.read_exact(&mut seen).await.expect("a head");
         assert_eq!(seen, b"HTTP/1.1 200");
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let now = unix_time::seconds();
         let expired = Key { hash: key.hash(), expires: Some(now), servers: None, sessions: None, scopes: Vec::new() };
         assert!(keys.replace_filed(BTreeMap::from([(Arc::from("brief"), expired)])).is_empty(), "it is the same key");
         timeout(PATIENCE, stream.read_to_end(&mut seen)).await.expect("the stream ends").expect("it is read");

@@ -1,7 +1,7 @@
 //! The one place where requests come in: routes them, asks who is there, counts and words refusals.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION};
@@ -32,6 +32,7 @@ use crate::rare::rarely;
 use crate::server::{Readiness, Server};
 use crate::telemetry::label::{AuthMethod, AuthResult, Outcome, Refusal as Reason, Route};
 use crate::telemetry::{AccessLog, AuditEntry, AuditEvent, Metrics, NotAudited, Occasion, RefusedLine, TraceId};
+use crate::unix_time;
 
 /// A line at most this often about rates that are used up: who floods must not fill the log.
 const RATE_LINE_EVERY: Duration = Duration::from_secs(10);
@@ -342,7 +343,7 @@ impl Door {
         if shows_two(request) && !policy.methods.contains(&config::Method::None) {
             return Err(access.malformed("A token belongs in the Authorization header alone"));
         }
-        let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now_unix = unix_time::seconds();
         // What a request shows itself comes before what its connection showed, and does not fall back to it: the
         // sessions of the one are not those of the other. Where nothing else counts it is not looked at.
         let only_certificates = policy.methods == [config::Method::Mtls];

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
@@ -15,6 +15,7 @@ use super::series::{Unit, empty};
 use super::server_metrics::ServerMetrics;
 use super::tool_metrics::{ToolBudget, Tools};
 use crate::config;
+use crate::unix_time;
 
 /// What a build without this variable reports as its revision.
 const UNKNOWN_REVISION: &str = "unknown";
@@ -164,7 +165,7 @@ impl Metrics {
 
     /// The configuration was read and is in effect, now.
     pub fn config_loaded(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = unix_time::seconds();
         self.families.config_last_reload_successful.set(1);
         self.families.config_last_reload_success_timestamp_seconds.set(i64::try_from(now).unwrap_or(i64::MAX));
     }

@@ -1,7 +1,9 @@
 //! Instants as RFC 3339 in UTC with milliseconds, for years up to 9999.
 
 use std::cell::Cell;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+pub(super) use crate::unix_time::now;
 
 /// Length of `2006-01-02T15:04:05.678Z`.
 const LENGTH: usize = 24;
@@ -11,11 +13,6 @@ thread_local! {
     /// The second written last and its text. Lines come many to the second, so the calendar is
     /// consulted once for all of them.
     static LAST: Cell<(u64, [u8; LENGTH])> = const { Cell::new((u64::MAX, [0; LENGTH])) };
-}
-
-/// Time since the Unix epoch; zero on a clock set before it.
-pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Appends the text of an instant given as time since the Unix epoch.
