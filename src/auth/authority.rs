@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::claims::{Source, Verified};
-use super::discovery::{Form, Metadata, Undiscovered, discover};
-use super::fetch::{FetchError, Fetcher, max_age};
+use super::discovery::{Form, Metadata, Missed, Undiscovered, discover};
+use super::fetch::{FetchError, Fetcher, ShownUrl, max_age};
 use super::introspection::{Introspector, Unanswered};
 use super::jwks::{KeySet, NoKey};
 use super::jwt::Jwt;
@@ -37,13 +38,20 @@ const OPAQUE_BYTES: usize = 4096;
 /// Why an issuer's keys, or its introspection, could not be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    Discovery(Undiscovered),
+    Discovery(Missed),
     /// Its metadata does not name what is needed; which member.
     Unnamed(&'static str),
-    Keys(FetchError),
-    KeySet(&'static str),
-    /// The key set has no key that may sign.
-    NoKeys,
+    /// There are no keys at this URL, and why.
+    Keys(String, NoKeySet),
+}
+
+/// Why there are no keys at a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoKeySet {
+    Fetch(FetchError),
+    Malformed(&'static str),
+    /// None may sign.
+    Unfit,
 }
 
 impl Trouble {
@@ -55,13 +63,14 @@ impl Trouble {
             FetchError::Status(_) | FetchError::Encoded | FetchError::Url => Refresh::Refused,
         };
         match self {
-            Trouble::Discovery(Undiscovered::Fetch(error)) | Trouble::Keys(error) => fetch(error),
-            Trouble::Discovery(Undiscovered::OtherIssuer(_)) => Refresh::OtherIssuer,
-            Trouble::Discovery(Undiscovered::Url(_)) => Refresh::Refused,
-            Trouble::Discovery(Undiscovered::Malformed(_))
-            | Trouble::Unnamed(_)
-            | Trouble::KeySet(_)
-            | Trouble::NoKeys => Refresh::Malformed,
+            Trouble::Discovery(Missed { why, .. }) => match why {
+                Undiscovered::Fetch(error) => fetch(error),
+                Undiscovered::OtherIssuer(_) => Refresh::OtherIssuer,
+                Undiscovered::Url(_) => Refresh::Refused,
+                Undiscovered::Malformed(_) => Refresh::Malformed,
+            },
+            Trouble::Keys(_, NoKeySet::Fetch(error)) => fetch(error),
+            Trouble::Unnamed(_) | Trouble::Keys(_, NoKeySet::Malformed(_) | NoKeySet::Unfit) => Refresh::Malformed,
         }
     }
 }
@@ -71,9 +80,17 @@ impl fmt::Display for Trouble {
         match self {
             Trouble::Discovery(error) => error.fmt(f),
             Trouble::Unnamed(member) => write!(f, "its metadata has no `{member}`: write it in the configuration"),
-            Trouble::Keys(error) => write!(f, "its keys cannot be had: {error}"),
-            Trouble::KeySet(why) => write!(f, "its key set is malformed: {why}"),
-            Trouble::NoKeys => f.write_str("its key set has no key for any of the configured `algorithms`"),
+            Trouble::Keys(url, why) => write!(f, "{why} ({})", ShownUrl(url)),
+        }
+    }
+}
+
+impl fmt::Display for NoKeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoKeySet::Fetch(error) => write!(f, "its keys cannot be had: {error}"),
+            NoKeySet::Malformed(why) => write!(f, "its key set is malformed: {why}"),
+            NoKeySet::Unfit => f.write_str("its key set has no key for any of the configured `algorithms`"),
         }
     }
 }
@@ -169,12 +186,14 @@ impl Authority {
             Some(uri) => uri.clone(),
             None => self.discover().await?.jwks_uri.clone().ok_or(Trouble::Unnamed("jwks_uri"))?,
         };
-        let (headers, body) = self.fetcher.get(&uri).await.map_err(Trouble::Keys)?;
-        let keys = KeySet::parse(&body, &self.config.algorithms).map_err(Trouble::KeySet)?;
-        if keys.len() == 0 {
-            return Err(Trouble::NoKeys);
-        }
+        let (headers, keys) = self.keys_at(&uri).await.map_err(|why| Trouble::Keys(uri, why))?;
         Ok(Fetched { changed: self.keys.take(keys), max_age: max_age(&headers) })
+    }
+
+    async fn keys_at(&self, url: &str) -> Result<(HeaderMap, KeySet), NoKeySet> {
+        let (headers, body) = self.fetcher.get(url).await.map_err(NoKeySet::Fetch)?;
+        let keys = KeySet::parse(&body, &self.config.algorithms).map_err(NoKeySet::Malformed)?;
+        if keys.len() == 0 { Err(NoKeySet::Unfit) } else { Ok((headers, keys)) }
     }
 
     async fn find_introspection(&self) -> Result<Fetched, Trouble> {
@@ -244,10 +263,10 @@ impl Authority {
     }
 
     /// Says it once in a while: every request with a token meets it.
-    fn complain_of_silence(&self, error: &Unanswered) {
+    fn complain_of_silence(&self, url: &str, error: &Unanswered) {
         if self.complaints.take().is_some() {
-            let effect = "its tokens get 503";
-            warn!(event = "introspection_failed", issuer = &*self.name, error = %error, warning = effect);
+            let error = format!("{error} ({})", ShownUrl(url));
+            warn!(event = "introspection_failed", issuer = &*self.name, error, warning = "its tokens get 503");
         }
     }
 
@@ -299,7 +318,7 @@ impl Authority {
         let introspector = self.introspector().ok_or(Rejection::Unavailable)?;
         let Ok(Ok(_permit)) = timeout(WAIT, self.asking.acquire()).await else { return Err(Rejection::Unavailable) };
         let answer = introspector.ask(token, &self.fetcher).await.map_err(|error| {
-            self.complain_of_silence(&error);
+            self.complain_of_silence(introspector.url(), &error);
             Rejection::Unavailable
         })?;
         let check = |trail: &mut Trail, fault, name, passed, expected: &str, got: &dyn fmt::Display| {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::fetch::{FetchError, Fetcher};
+use super::fetch::{FetchError, Fetcher, ShownUrl};
 
 /// Which of the three places the metadata stood in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,20 @@ impl fmt::Display for Undiscovered {
     }
 }
 
+/// What came of asking an issuer about itself, where that was no metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Missed {
+    /// The place that was asked last.
+    pub(super) url: String,
+    pub(super) why: Undiscovered,
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.why, ShownUrl(&self.url))
+    }
+}
+
 fn escaped(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_default).collect()
 }
@@ -100,22 +114,17 @@ pub(super) fn places(issuer: &str) -> Vec<(Form, String)> {
 ///
 /// # Errors
 /// See [`Undiscovered`]. A place that answers for another issuer ends the search: what it would say next is no better.
-pub(super) async fn discover(fetcher: &Fetcher, issuer: &str) -> Result<(Form, Metadata), Undiscovered> {
-    let mut missed = Undiscovered::Malformed("it stands nowhere");
+pub(super) async fn discover(fetcher: &Fetcher, issuer: &str) -> Result<(Form, Metadata), Missed> {
+    let mut missed = Missed { url: issuer.to_owned(), why: Undiscovered::Malformed("it stands nowhere") };
     for (form, url) in places(issuer) {
-        let body = match fetcher.get(&url).await {
-            Ok((_, body)) => body,
-            Err(error @ FetchError::Status(_)) => {
-                missed = Undiscovered::Fetch(error);
-                continue;
+        let found = fetcher.get(&url).await.map_err(Undiscovered::Fetch);
+        match found.and_then(|(_, body)| read(&body, issuer)) {
+            Ok(metadata) => return Ok((form, metadata)),
+            Err(why @ (Undiscovered::Fetch(FetchError::Status(_)) | Undiscovered::Malformed(_))) => {
+                missed = Missed { url, why };
             }
             // Whoever does not answer at one place does not at the others, and each costs its whole time.
-            Err(error) => return Err(Undiscovered::Fetch(error)),
-        };
-        match read(&body, issuer) {
-            Ok(metadata) => return Ok((form, metadata)),
-            Err(error @ Undiscovered::Malformed(_)) => missed = error,
-            Err(error) => return Err(error),
+            Err(why) => return Err(Missed { url, why }),
         }
     }
     Err(missed)

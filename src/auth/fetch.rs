@@ -157,6 +157,23 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
+/// The longest URL that is shown, in characters.
+const SHOWN: usize = 200;
+
+/// A URL as its operator may read it: without user and query, either of which may hold a secret.
+pub(super) struct ShownUrl<'a>(pub(super) &'a str);
+
+impl fmt::Display for ShownUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uri = self.0.parse::<Uri>().unwrap_or_default();
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return f.write_str("no URL");
+        };
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        write!(f, "{:.SHOWN$}", format!("{scheme}://{host}{}", uri.path()))
+    }
+}
+
 /// How long an answer may be taken for fresh, in seconds, where it says so (RFC 9111, 5.2.2.1).
 pub(super) fn max_age(headers: &HeaderMap) -> Option<u64> {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
@@ -210,7 +227,7 @@ mod tests {
     use http::HeaderMap;
     use http::header::CACHE_CONTROL;
 
-    use super::{FetchError, Fetcher, max_age};
+    use super::{FetchError, Fetcher, SHOWN, ShownUrl, max_age};
 
     #[tokio::test]
     async fn plain_http_does_not_leave_this_machine() {
@@ -219,6 +236,21 @@ mod tests {
         {
             assert_eq!(fetcher.get(url).await.map(|_| ()), Err(FetchError::Url), "{url}");
         }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_secret() {
+        for (url, shown) in [
+            ("https://id.example:8443/keys", "https://id.example:8443/keys"),
+            ("https://me:secret@id.example/keys?key=secret", "https://id.example/keys"),
+            ("http://[::1]:80", "http://[::1]:80/"),
+            ("/keys?secret", "no URL"),
+            ("https://id.example/\nsecret", "no URL"),
+        ] {
+            assert_eq!(ShownUrl(url).to_string(), shown, "{url}");
+        }
+        let long = format!("https://id.example/{}", "x".repeat(SHOWN));
+        assert_eq!(ShownUrl(&long).to_string(), long[..SHOWN]);
     }
 
     #[test]

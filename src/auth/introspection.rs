@@ -84,6 +84,11 @@ impl Introspector {
         Ok(Introspector { client })
     }
 
+    /// Where it asks.
+    pub(super) fn url(&self) -> &str {
+        self.client.introspection_url().as_str()
+    }
+
     /// What a token claims; `None` is one that is not active.
     ///
     /// # Errors

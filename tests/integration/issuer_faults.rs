@@ -88,7 +88,9 @@ fn assert_recovers(path: &str, mood: &Mood, reason: &str) {
     let record = Record::new();
     let gateway = Gateway::start(&toml(&issuer.toml("main", ""), &record));
     let failed = gateway.await_event("issuer_keys_failed", |event| event["issuer"] == "main");
-    assert!(failed["error"].as_str().is_some_and(|error| !error.is_empty()), "{failed}");
+    let (error, asked) = (failed["error"].as_str().unwrap(), issuer.url());
+    let asked = if path == "/keys" { format!("({asked}/keys)") } else { format!("({asked}/.well-known/") };
+    assert!(error.contains(&asked), "what failed is named: {failed}");
     gateway.await_metric("jwks_refreshes_total", &[("issuer", "main"), ("result", reason)], |count| count > 0.0);
     assert_eq!(readiness(&gateway), (503, "issuers".to_owned()), "{mood:?}");
     let response = begin(&gateway, &token(&issuer, &key));
