@@ -86,9 +86,16 @@ mod measure {
         ] {
             hold(what, Target::start_secure()?, |target| target.shaken("http/1.1", bytes))?;
         }
+        hold("TLS, the same and half a record", Target::start_secure()?, |target| {
+            let mut stream = target.shaken("http/1.1", &head)?;
+            stream.sock.write_all(&[&[23, 3, 3, 0x40, 0][..], &[0; 16_000]].concat())?;
+            Ok(stream)
+        })?;
         hold("HTTP/2, nothing asked", Target::start_secure()?, |target| target.shaken("h2", PREFACE))?;
         let large = [&block()[..], &literal("x", &"x".repeat(15_000)), &literal("y", &"y".repeat(15_000))].concat();
         let endless = [PREFACE, &frame(1, 0, 1, &large[..16_000]), &frame(9, 0, 1, &large[16_000..])].concat();
+        let long = [PREFACE, &frame(1, 0, 1, &large[..15_000])].concat();
+        hold("HTTP/2, a head of 15 KiB not ended", Target::start_secure()?, |target| target.shaken("h2", &long))?;
         hold("HTTP/2, a head of 30 KiB not ended", Target::start_secure()?, |target| target.shaken("h2", &endless))?;
         let bodies =
             [PREFACE.to_vec(), (0..128).flat_map(|at| frame(1, 4, at * 2 + 1, &block_of(at))).collect()].concat();

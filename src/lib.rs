@@ -29,10 +29,11 @@
 //! # The life of a request
 //!
 //! 1. `net::accept` takes the connection within the caps, from whom a proxy names where it speaks the PROXY protocol;
-//!    `net::secured` shakes hands where the listener speaks TLS; `net::wire` and `net::clock` watch it below hyper: header
+//!    `net::tls` shakes hands where the listener speaks TLS; `net::wire` and `net::clock` watch it below hyper: header
 //!    time-out, idle bodies, stalled writes, age, drain. Of HTTP/1 hyper reads only what everybody reads the same way
 //!    (`net::strict`, by the rules of `net::front`). In HTTP/2 (`net::multiplex`) each request is a task of its own, owned
-//!    by its connection, and `net::frames` counts what a client sends beside requests.
+//!    by its connection, `net::frames` counts what a client sends beside requests, and `net::turns` lets in few at once
+//!    of whom nothing is known.
 //! 2. [`http::Door::handle`] is the one place where requests come in. It finds the route and asks, from the head
 //!    alone: the guard (`Host`, `Origin`, `OPTIONS`), the address's rate (`http::quota`), `auth` for the caller's
 //!    principal, that one's rate. Health, pages and metadata (`http::metadata`) are answered here. Every way to say no is

@@ -20,16 +20,16 @@ use crate::config::{Limits, Network};
 use crate::rare::rarely;
 use crate::telemetry::label::Accepted;
 
-use super::cap::Caps;
-use super::clock::Clock;
+use super::cap::{Caps, Place};
+use super::clock::{Clock, Signals};
 use super::connection::{self, Asked, Connection, Reported};
 use super::front::Front;
 use super::introduction::introduce;
 use super::listen::{ListenSocket, Listener};
-use super::observe::Observer;
+use super::multiplex;
+use super::observe::{End, Observer};
 use super::refusal_log::RefusalLog;
-use super::secured;
-use super::tls::Tls;
+use super::tls::{Tls, secure};
 use super::wire::Stream;
 
 /// How far the gateway is on its way out. It only ever moves forward.
@@ -155,21 +155,24 @@ where
         self.proxy_protocol = proxy_protocol;
     }
 
-    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>) {
-        let Taken { stream, peer, local_bind } = taken;
+    /// The place of a connection below the caps; `None` where it is refused.
+    fn place(&self, peer: Peer) -> Option<Place> {
         let address = match peer {
             Peer::Ip(address) => Some(address),
             Peer::Local => None,
         };
         let may_enter = !self.proxy_protocol || address.is_none_or(|address| self.caps.is_exempt(address));
-        let place = match if may_enter { self.caps.enter(address) } else { Err(Accepted::Untrusted) } {
-            Ok(place) => place,
-            Err(why) => {
-                self.observer.refused(self.name, why);
-                self.log.refused(self.name, why, peer);
-                return;
-            }
+        let entered = if may_enter { self.caps.enter(address) } else { Err(Accepted::Untrusted) };
+        let refuse = |why| {
+            self.observer.refused(self.name, why);
+            self.log.refused(self.name, why, peer);
         };
+        entered.map_err(refuse).ok()
+    }
+
+    fn admit(&self, taken: Taken, connections: &mut JoinSet<()>) {
+        let Taken { stream, peer, local_bind } = taken;
+        let Some(place) = self.place(peer) else { return };
         let reported = Reported::new(self.name, Arc::clone(&self.observer));
         let (name, limits, caps, phase) =
             (self.name, Arc::clone(&self.limits), Arc::clone(&self.caps), self.phase.clone());
@@ -194,17 +197,29 @@ where
                 None
             };
             let peer = client.map_or(peer, Peer::Ip);
+            let signals = Arc::<Signals>::default();
+            let secured = match secure(stream, tls, &signals, limits.tls_handshake).await {
+                Ok(secured) => secured,
+                Err(end) => {
+                    reported.end = end;
+                    if end == End::PlainHttp {
+                        log.plain(name, peer);
+                    }
+                    return;
+                }
+            };
             let connection = Arc::new(Connection::new(name, peer, local_bind));
             reported.connection = Some(Arc::clone(&connection));
-            match (stream, tls) {
-                (Stream::Tcp(tcp), Some(config)) => {
-                    let terms = secured::Terms { config, limits, http1, phase, service, log };
-                    rarely(|| secured::serve(tcp, connection, terms)).await;
-                }
-                (stream, _) => {
-                    let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
-                    connection::serve(stream, connection, Arc::default(), http1, clock, phase, service).await;
-                }
+            if let Some(certificate) = secured.certificate {
+                connection.shows(certificate);
+            }
+            // The time of a handshake is not that of a head.
+            let clock = Clock::start(&limits, rand::random_range(0.0..1.0));
+            if secured.h2 {
+                let stream = secured.stream;
+                rarely(|| multiplex::serve(stream, connection, signals, limits, clock, phase, service)).await;
+            } else {
+                connection::serve(secured.stream, connection, signals, http1, clock, phase, service).await;
             }
         });
     }

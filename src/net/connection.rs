@@ -24,6 +24,7 @@ use crate::config::Limits;
 use super::accept::Phase;
 use super::clock::{Clock, Signals, Stage};
 use super::drive::{Protocol, drive};
+use super::filter::Filtered;
 use super::front::Front;
 use super::observe::{End, Observer};
 use super::strict::{Strict, refused};
@@ -34,13 +35,13 @@ const FIELDS_ON_STACK: usize = 100;
 /// Read and write buffer of a connection where heads are not allowed to be larger.
 const BUFFER: usize = 128 * 1024;
 
-/// Requests in a row of nobody who may ask, after which a client has to connect again. Who sends many at once pays a tenth
-/// of what it costs to refuse them, and a connection costs both the same; HTTP/2 keeps memory for as many streams as there
-/// ever were at once.
+/// Requests in a row of nobody who may ask, with the last of which a client has to connect again. Who sends many at once
+/// pays a tenth of what it costs to refuse them, and a connection costs both the same; HTTP/2 keeps memory for as many
+/// streams as there ever were at once, and for each that we end early a while longer.
 const MOST_OF_STRANGERS: u32 = 32;
-/// How often as many may follow from a client that does not hear of it; more than can be asked at once by those who are
-/// let in only after somebody else was asked about them.
-const UNHEARD: u32 = 8;
+/// How many times as many are as good where somebody was let in before: more than can be open at once, all of which begin
+/// before any is let in. And how often as many may follow from a client that does not hear of it.
+const PATIENT: u32 = 8;
 
 /// How many requests in a row were nobody's who may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Connection {
     carrier: Option<Arc<Connection>>,
     /// Requests since the last one of a caller who is known.
     of_strangers: AtomicU32,
+    /// One of them was let in.
+    known: AtomicBool,
     /// The client is to take its next requests elsewhere.
     leaving: AtomicBool,
     /// Of its task, while it waits for a peer that does not read: nothing else may come to wake it.
@@ -92,6 +95,7 @@ impl Connection {
             certificate: OnceLock::new(),
             carrier: None,
             of_strangers: AtomicU32::new(0),
+            known: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             blocked: Mutex::default(),
         }
@@ -116,11 +120,18 @@ impl Connection {
 
     /// Counts a request as nobody's, until it is [let in](Fate::let_in).
     pub(super) fn begins(&self) -> Strangers {
-        match self.of_strangers.fetch_add(1, Ordering::Relaxed) / MOST_OF_STRANGERS {
+        // All that may be open at once begin before any of them is let in.
+        let most = if self.is_known() { MOST_OF_STRANGERS * PATIENT } else { MOST_OF_STRANGERS };
+        match (self.of_strangers.fetch_add(1, Ordering::Relaxed) + 1) / most {
             0 => Strangers::Few,
-            1..UNHEARD => Strangers::Many,
+            1..PATIENT => Strangers::Many,
             _ => Strangers::TooMany,
         }
+    }
+
+    /// Whether anybody was ever [let in](Fate::let_in).
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
     }
 
     /// Has the client take its next requests elsewhere.
@@ -176,7 +187,13 @@ impl Fate for Connection {
     }
 
     fn let_in(&self) {
-        self.carrier.as_deref().unwrap_or(self).of_strangers.store(0, Ordering::Relaxed);
+        let connection = self.carrier.as_deref().unwrap_or(self);
+        connection.of_strangers.store(0, Ordering::Relaxed);
+        if !connection.is_known() {
+            connection.known.store(true, Ordering::Relaxed);
+            // It may have left off reading.
+            connection.wake();
+        }
     }
 
     fn leave(&self) {
@@ -241,14 +258,17 @@ pub(super) async fn serve<S, F, B>(
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let wire = Wire::new(stream, Arc::clone(&signals));
-    let wire = TokioIo::new(Strict::new(wire, front, Arc::clone(&signals), Arc::clone(&connection)));
+    let strict = Strict::new(front, Arc::clone(&signals), Arc::clone(&connection));
+    let wire = TokioIo::new(Filtered::new(wire, strict));
+    let service = &service;
     let answer = service_fn(|request| {
         let stage = InRequest::enter(&signals);
         let is_last = connection.begins() != Strangers::Few;
         let asked = refused(&request, &connection).map_or(Ok(request), Err);
-        let answer = service(asked, Arc::clone(&connection));
+        let connection = Arc::clone(&connection);
         async move {
-            let mut answer = answer.await.map(|body| Watched { body, _stage: stage });
+            // Called in here: a future that is handed in is kept twice.
+            let mut answer = service(asked, connection).await.map(|body| Watched { body, _stage: stage });
             if is_last {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -265,7 +285,7 @@ pub(super) async fn serve<S, F, B>(
     let _ = connection.end.set(end);
 }
 
-impl<S, B> Protocol for http1::Connection<TokioIo<Strict<Wire>>, S>
+impl<S, B> Protocol for http1::Connection<TokioIo<Filtered<Wire, Strict>>, S>
 where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,

@@ -16,8 +16,9 @@ const MOST: u32 = 500;
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// "PRI * HTTP/2.0 …" (RFC 9113, 3.4), whose content hyper checks.
-const PREFACE: usize = 24;
-const HEAD: usize = 9;
+pub(super) const PREFACE: usize = 24;
+/// What a frame begins with.
+pub(super) const HEAD: usize = 9;
 
 /// DATA frames with less, but for the last of a request, are glitches.
 const SMALL_DATA: usize = 64;
@@ -27,13 +28,14 @@ const SMALL_DATA: usize = 64;
 const UPDATES_PER_PIECE: u64 = 4;
 
 /// Types (RFC 9113, 6).
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
+pub(super) const CONTINUATION: u8 = 9;
 /// Flags.
-const END_STREAM: u8 = 0x1;
-const END_HEADERS: u8 = 0x4;
+pub(super) const END_STREAM: u8 = 0x1;
+pub(super) const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 
 /// Window updates that are paid for by answers.
@@ -170,10 +172,11 @@ mod tests {
 
     use tokio::time::advance;
 
-    use super::{CONTINUATION, Credit, DATA, END_HEADERS, END_STREAM, Flood, Frames, HEADERS, MOST, Position, WITHIN};
+    use super::{
+        CONTINUATION, Credit, DATA, END_HEADERS, END_STREAM, Flood, Frames, HEADERS, MOST, PING, Position, WITHIN,
+    };
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    const PING: u8 = 6;
     const WINDOW_UPDATE: u8 = 8;
 
     fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {

@@ -8,6 +8,8 @@
 //!   the windows of a client that was let in nowhere stay as they are. They never exceed 16 MiB;
 //! - [`SEND_BUFFER`] bytes of answer a stream, and one piece.
 //!
+//! Until a request is let in far less comes in at once (`turns`).
+//!
 //! A client that reads nothing is seen in two places: where the kernel takes no more, the connection's own clock cuts
 //! it all; where only the window of one stream is spent, that stream is cut alone after the same time, since the
 //! others may be well.
@@ -16,7 +18,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -41,9 +43,11 @@ use super::accept::{Phase, report};
 use super::clock::{Clock, Signals, Stage};
 use super::connection::{Asked, Connection, Strangers};
 use super::drive::{Protocol, drive, poll_timer};
+use super::filter::Filtered;
 use super::frames::{Credit, Frames};
 use super::front::may_pass_for_another;
 use super::observe::End;
+use super::turns::{Turns, Watch};
 use super::wire::{Stream, Wire};
 
 /// Streams a client may have open.
@@ -67,7 +71,7 @@ pub(super) async fn serve<S, F, B>(
     stream: Stream,
     connection: Arc<Connection>,
     signals: Arc<Signals>,
-    limits: &Limits,
+    limits: Arc<Limits>,
     clock: Clock,
     phase: watch::Receiver<Phase>,
     service: Arc<S>,
@@ -84,6 +88,7 @@ pub(super) async fn serve<S, F, B>(
     let executor =
         StreamTasks { tasks: Arc::downgrade(&tasks), next: Arc::clone(&next), write_stall: limits.write_stall };
     let wire = Wire::framed(stream, Arc::clone(&signals), Frames::new(Arc::clone(&requests.credit)));
+    let wire = Filtered::new(wire, Turns::new(Arc::clone(&requests)));
     let begun = Arc::clone(&requests);
     let answer = service_fn(move |request: Request<Incoming>| {
         match begun.connection.begins() {
@@ -98,13 +103,14 @@ pub(super) async fn serve<S, F, B>(
         *locked(&next) = Some(Arc::clone(&own));
         let open = Open::begin(&begun);
         let asked = fault(request.headers()).map_or(Ok(request), Err);
-        let answer = service(asked, Arc::clone(&own.connection));
+        let service = Arc::clone(&service);
         async move {
-            let answer = answer.await;
+            // Called in here: a future that is handed in is kept twice.
+            let answer = service(asked, Arc::clone(&own.connection)).await;
             Ok::<_, Infallible>(answer.map(|body| Pieces { body, rest: Bytes::new(), life: own, open }))
         }
     });
-    let http = Box::pin(builder(executor, limits).serve_connection(TokioIo::new(wire), answer));
+    let http = Box::pin(builder(executor, &limits).serve_connection(TokioIo::new(wire), answer));
     let multiplexed =
         pin!(Multiplexed { http, requests, tasks: Arc::clone(&tasks), signals: Arc::clone(&signals), seen: 0 });
     let end = drive(multiplexed, &signals, clock, phase, &connection).await;
@@ -151,6 +157,12 @@ struct Requests {
     connection: Arc<Connection>,
     open: AtomicUsize,
     begun: AtomicU64,
+    /// None was open when hyper was last polled, and nothing has come since.
+    is_over: AtomicBool,
+    /// The client was told to take further ones elsewhere.
+    is_leaving: AtomicBool,
+    /// Something is not read before none is open.
+    waits: AtomicBool,
     credit: Arc<Credit>,
 }
 
@@ -160,8 +172,29 @@ impl Requests {
             connection: Arc::clone(connection),
             open: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             credit: Arc::default(),
         }
+    }
+}
+
+impl Watch for Requests {
+    fn is_known(&self) -> bool {
+        self.connection.is_known()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.swap(false, Ordering::Relaxed)
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    fn waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
     }
 }
 
@@ -218,10 +251,18 @@ impl<H: Graceful> Future for Multiplexed<H> {
         // Before the counts are read, so that no change is missed.
         connection.wake_when_cut(cx.waker());
         if connection.is_to_leave() {
+            self.requests.is_leaving.store(true, Ordering::Relaxed);
             self.signals.retire();
             self.http.as_mut().shut_down();
         }
+        // hyper has handed what it read before to the service, or has refused it.
+        let is_over = self.requests.open.load(Ordering::Acquire) == 0;
+        self.requests.is_over.store(is_over, Ordering::Relaxed);
         let outcome = self.http.as_mut().poll(cx);
+        if self.requests.waits.swap(false, Ordering::Relaxed) && self.requests.open.load(Ordering::Acquire) == 0 {
+            // Nobody else does who ended before, or was refused.
+            cx.waker().wake_by_ref();
+        }
         reap(&self.tasks);
         self.follow_requests();
         outcome
@@ -240,7 +281,7 @@ trait Graceful: Future<Output = hyper::Result<()>> {
     fn shut_down(self: Pin<&mut Self>);
 }
 
-impl<S, B> Graceful for http2::Connection<TokioIo<Wire>, S, StreamTasks>
+impl<S, B> Graceful for http2::Connection<TokioIo<Filtered<Wire, Turns<Requests>>>, S, StreamTasks>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -265,7 +306,7 @@ struct StreamTasks {
 impl<T: Future<Output = ()> + Send + 'static> Executor<T> for StreamTasks {
     fn execute(&self, stream: T) {
         let (Some(tasks), Some(life)) = (self.tasks.upgrade(), locked(&self.next).take()) else { return };
-        locked(&tasks).spawn(live(stream, life, self.write_stall));
+        locked(&tasks).spawn(live(Box::pin(stream), life, self.write_stall));
     }
 }
 
@@ -278,8 +319,7 @@ fn reap(tasks: &Mutex<JoinSet<()>>) {
 }
 
 /// Runs one stream to its end; one whose reader takes nothing for `write_stall` is dropped, which resets it.
-async fn live(stream: impl Future<Output = ()>, life: Arc<StreamLife>, write_stall: Duration) {
-    let mut stream = pin!(stream);
+async fn live(mut stream: Pin<Box<impl Future<Output = ()>>>, life: Arc<StreamLife>, write_stall: Duration) {
     let mut timer = pin!(sleep_until(Instant::now()));
     let mut seen = 0;
     let mut since = Instant::now();
@@ -370,5 +410,28 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Pieces<B> {
             Some(exact) => SizeHint::with_exact(exact + left),
             None => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::{StreamLife, live};
+    use crate::caller::Peer;
+    use crate::net::connection::Connection;
+
+    #[test]
+    fn the_task_of_a_stream_keeps_its_request_once_and_apart() {
+        let stream = async {
+            let room = [1_u8; 4096];
+            ready(()).await;
+            assert_eq!(room.len(), 4096);
+        };
+        let life = StreamLife::new(Connection::new("main", Peer::Local, true));
+        let task = live(Box::pin(stream), Arc::new(life), Duration::from_secs(1));
+        assert!(size_of_val(&task) < 1024, "{} bytes", size_of_val(&task));
     }
 }

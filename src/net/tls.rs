@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::caller::ClientCertificate;
+use crate::rare::rarely;
 
 use super::clock::{LINGER, Signals};
 use super::observe::End;
@@ -76,7 +77,7 @@ fn server_config(credentials: &Credentials) -> Arc<ServerConfig> {
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\
     connection: close\r\n\r\nThis port speaks TLS: ask by https.\n";
 
-/// A connection after its handshake.
+/// A connection after its handshake, where there is one.
 pub(super) struct Secured {
     pub(super) stream: Stream,
     /// Whether HTTP/2 was agreed upon.
@@ -84,11 +85,23 @@ pub(super) struct Secured {
     pub(super) certificate: Option<Arc<ClientCertificate>>,
 }
 
-/// Shakes hands within `limit`.
+/// Shakes hands within `limit` where the listener speaks TLS.
 ///
 /// # Errors
 /// How the connection ended instead. The peer was sent the alert that says why.
-pub(super) async fn shake_hands(
+pub(super) async fn secure(
+    stream: Stream,
+    tls: Option<Arc<ServerConfig>>,
+    signals: &Arc<Signals>,
+    limit: Duration,
+) -> Result<Secured, End> {
+    match (stream, tls) {
+        (Stream::Tcp(tcp), Some(config)) => rarely(|| shake_hands(tcp, config, Arc::clone(signals), limit)).await,
+        (stream, _) => Ok(Secured { stream, h2: false, certificate: None }),
+    }
+}
+
+async fn shake_hands(
     tcp: TcpStream,
     config: Arc<ServerConfig>,
     signals: Arc<Signals>,

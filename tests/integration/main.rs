@@ -78,6 +78,7 @@ mod hidden_tools;
 mod http2;
 mod http2_attacks;
 mod http2_frames;
+mod http2_turns;
 mod internet;
 mod internet_callers;
 mod issuer;

@@ -44,7 +44,7 @@ fn who_is_refused_again_and_again_must_connect_again() {
         }
     }
     connection.await_close();
-    assert_eq!(answers, 33);
+    assert_eq!(answers, 32);
     let (name, value) = key.header();
     let friend = Request::get("/fake/mcp").header(name, value).bytes(gateway.address());
     let mut connection = Connection::open(gateway.address());
