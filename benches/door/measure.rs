@@ -26,8 +26,11 @@ const LANES: usize = 32;
 /// The same, where each has a thread of its own.
 const THREADS: usize = 4;
 const REFUSALS: usize = 2000;
-/// Between the calls of a caller that leaves the processors to others.
-const PAUSE: Duration = Duration::from_millis(1);
+/// What an address may ask in the example for the public internet, and the pause of a caller that stays below it.
+const RATE: &str = "rate_per_address = \"100/s\"\n";
+const PAUSE: Duration = Duration::from_millis(12);
+/// Of one measurement of such a caller.
+const CALM: Duration = Duration::from_secs(4);
 /// Where the flood comes from.
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
 
@@ -41,7 +44,7 @@ pub fn run() -> io::Result<()> {
     let secured = over_tls(&plain, &issuer, &directory);
     let _left_behind = fs::remove_dir_all(&directory);
     secured?;
-    let bounded = Gateway::start_from("bounded", &configuration(&issuer, "rate_per_address = \"2000/s\"\n"))?;
+    let bounded = Gateway::start_from("bounded", &configuration(&issuer, RATE))?;
     flood(&bounded, &plain)
 }
 
@@ -209,14 +212,14 @@ fn flooded(gateway: &Gateway, target: &Gateway) -> io::Result<(f64, f64)> {
         over.store(true, Ordering::Relaxed);
         (p99, flood.join().unwrap_or_else(|_| Err(io::Error::other("the flood panicked"))))
     });
-    Ok((p99?, refused? as f64 / LENGTH.as_secs_f64()))
+    Ok((p99?, refused? as f64 / CALM.as_secs_f64()))
 }
 
 /// The 99th percentile of one caller's latencies in microseconds. Its rate stays below what its address may ask.
 fn calm(gateway: &Gateway) -> io::Result<f64> {
     let mut stream = connect(gateway.address)?;
     let caller = Caller::open(&mut stream, gateway.address, "/key/mcp", KEY)?;
-    let (request, end) = (caller.call(), Instant::now() + LENGTH);
+    let (request, end) = (caller.call(), Instant::now() + CALM);
     let mut times = Vec::new();
     while Instant::now() < end {
         let began = Instant::now();

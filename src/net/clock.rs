@@ -62,6 +62,8 @@ pub(super) struct Signals {
     flooded: AtomicBool,
     /// The peer was told that nothing new is taken.
     retired: AtomicBool,
+    /// Somebody was let in on it.
+    admitted: AtomicBool,
 }
 
 impl Signals {
@@ -121,6 +123,16 @@ impl Signals {
     /// Whether the peer floods us.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed)
+    }
+
+    /// Somebody was let in on it.
+    pub(super) fn admit(&self) {
+        self.admitted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody was let in on it.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admitted.load(Ordering::Relaxed)
     }
 
     /// The peer was told that nothing new is taken.

@@ -38,6 +38,9 @@ pub(super) async fn drive(
             signals.retire();
             http.as_mut().retire();
         }
+        if connection.is_known() {
+            signals.admit();
+        }
         let mut now = None;
         loop {
             if let Poll::Ready(outcome) = own.poll(cx, |cx| http.as_mut().poll(cx)) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::Arc;
@@ -232,6 +232,60 @@ fn a_hello_in_single_bytes_is_understood() {
     }
     let mut stream = rustls::StreamOwned::new(session, tcp);
     assert!(exchange(&mut stream, GET).unwrap().starts_with("HTTP/1.1 "));
+}
+
+/// F:D11: of a client nobody knows a record waits in the kernel until it is whole, however it comes; one that breaks off
+/// ends its connection.
+#[test]
+fn a_record_in_pieces_waits_outside() {
+    let authority = Authority::new();
+    let issued = authority.issue(&["localhost"]);
+    let gateway = start(&authority, &[("server", &issued)], "");
+    let connect = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut session = ClientConnection::new(authority.client(&["http/1.1"], None), name).unwrap();
+        let mut tcp = TcpStream::connect(gateway.address()).unwrap();
+        tcp.set_nodelay(true).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        while session.is_handshaking() {
+            session.complete_io(&mut tcp).unwrap();
+        }
+        rustls::StreamOwned::new(session, tcp)
+    };
+    let record_of = |session: &mut ClientConnection| {
+        let mut record = Vec::new();
+        session.writer().write_all(GET.as_bytes()).unwrap();
+        session.write_tls(&mut record).unwrap();
+        record
+    };
+    let mut stream = connect();
+    let record = record_of(&mut stream.conn);
+    for end in 1..record.len() {
+        stream.sock.write_all(&record[end - 1..end]).unwrap();
+    }
+    assert!(exchange(&mut connect(), GET).unwrap().starts_with("HTTP/1.1 "), "others are served");
+    assert_eq!(unread_of(&stream.sock), record.len() - 1, "nothing of it was read");
+    stream.sock.write_all(&record[record.len() - 1..]).unwrap();
+    assert!(exchange(&mut stream, "").unwrap().starts_with("HTTP/1.1 "), "by then it is");
+
+    let mut broken = connect();
+    let record = record_of(&mut broken.conn);
+    broken.sock.write_all(&record[..record.len() / 2]).unwrap();
+    broken.sock.shutdown(Shutdown::Write).unwrap();
+    assert!(broken.sock.read_to_end(&mut Vec::new()).is_ok(), "the gateway closes, too");
+}
+
+/// Bytes that the peer of this connection, on this machine, has not read.
+fn unread_of(tcp: &TcpStream) -> usize {
+    let hex = |address: SocketAddr| {
+        let SocketAddr::V4(address) = address else { panic!("{address} is IPv6") };
+        format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+    };
+    let (own, peer) = (hex(tcp.local_addr().unwrap()), hex(tcp.peer_addr().unwrap()));
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = table.lines().find(|line| line.contains(&format!("{peer} {own}"))).expect("it is open");
+    let (_, unread) = line.split_whitespace().nth(4).unwrap().split_once(':').unwrap();
+    usize::from_str_radix(unread, 16).unwrap()
 }
 
 /// F:D12, F:D11: a handshake that stands still ends at its limit, and counts within the caps until then; others shake
