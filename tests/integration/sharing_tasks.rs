@@ -192,13 +192,20 @@ fn a_task_nobody_waits_for_is_cancelled() {
     bob.call(1, "stop_reading", json!({ "until": gate.path() }));
     let in_flight = |calls: f64| gateway.await_metric("requests_in_flight", &[], |count| count == calls);
     in_flight(0.0);
-    let given_up = alice.send(augmented(1, "silent", json!({}), Value::Null, None));
-    in_flight(1.0);
+    // A call that is in flight may not be written yet, and then the child never hears of it.
+    let to_child = &[("direction", "to_child")];
+    let send = |id| {
+        let call = augmented(id, "silent", json!({}), Value::Null, None);
+        let before = gateway.metrics().count("pipe_bytes_total", to_child);
+        let sent = alice.send(call);
+        gateway.await_metric("pipe_bytes_total", to_child, |bytes| bytes >= before + 90.0);
+        sent
+    };
+    let given_up = send(1);
     alice.notify("notifications/cancelled", json!({ "requestId": 1 }));
     assert_eq!(given_up.finish().message()["error"]["data"]["reason"], "cancelled");
     in_flight(0.0);
-    let left = alice.send(augmented(2, "silent", json!({}), Value::Null, None));
-    in_flight(1.0);
+    let left = send(2);
     alice.delete();
     assert_eq!(code(&left.finish().message()), 502);
     gate.open();
