@@ -1,6 +1,7 @@
 //! `gangway serve`, `check` and `key`: what an operator types and reads.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -93,15 +94,21 @@ fn the_node_tag_comes_from_the_environment() {
     assert_eq!(failed.map(|_| ()).expect_err("an empty tag is none").status.code(), Some(78));
 }
 
+/// A gateway that follows a keys file with this line, the file, and the directory it goes with.
+fn start_with_keys_file(line: &str) -> (Directory, PathBuf, Gateway) {
+    let directory = Directory::new();
+    let file = directory.path().join("keys");
+    fs::write(&file, line).unwrap();
+    let auth = format!("[auth]\nmethods = [\"api_key\"]\nkeys_file = \"{}\"\n", file.display());
+    let gateway = Gateway::start(&format!("{auth}{}", Server::demo("demo").toml()));
+    (directory, file, gateway)
+}
+
 /// F:F07
 #[test]
 fn the_keys_file_is_followed() {
-    let directory = Directory::new();
-    let file = directory.path().join("keys");
     let ((alice, alice_line), (bob, bob_line)) = (new_key("alice"), new_key("bob"));
-    fs::write(&file, &alice_line).unwrap();
-    let auth = format!("[auth]\nmethods = [\"api_key\"]\nkeys_file = \"{}\"\n", file.display());
-    let gateway = Gateway::start(&format!("{auth}{}", Server::demo("demo").toml()));
+    let (directory, file, gateway) = start_with_keys_file(&alice_line);
     assert_eq!((status(&gateway, &alice), status(&gateway, &bob)), (200, 401));
     fs::write(&file, format!("{alice_line}{bob_line}")).unwrap();
     gateway.await_event("reload", |event| event["keys"] == 2);
@@ -125,12 +132,8 @@ fn the_keys_file_is_followed() {
 /// be, and complained about once.
 #[test]
 fn a_keys_file_that_could_not_be_read_is_read_later() {
-    let directory = Directory::new();
-    let file = directory.path().join("keys");
     let ((alice, alice_line), (bob, bob_line)) = (new_key("alice"), new_key("bob"));
-    fs::write(&file, &alice_line).unwrap();
-    let auth = format!("[auth]\nmethods = [\"api_key\"]\nkeys_file = \"{}\"\n", file.display());
-    let gateway = Gateway::start(&format!("{auth}{}", Server::demo("demo").toml()));
+    let (_directory, file, gateway) = start_with_keys_file(&alice_line);
     assert_eq!((status(&gateway, &alice), status(&gateway, &bob)), (200, 401));
     let process = Some(pid(gateway.pid()));
     let few = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
