@@ -24,6 +24,9 @@ const UNFINISHED: usize = 20 * 1024;
 /// The largest frame hyper takes (RFC 9113, 4.2). It refuses others by their head.
 const LARGEST_FRAME: usize = 16 * 1024;
 
+/// Requests that may follow GOAWAY: more than can be open at once, which may all have been sent before it was heard.
+const UNHEARD: usize = 256;
+
 /// A type nobody knows, which is to be ignored (RFC 9113, 5.5), and where a frame has its type.
 const HIDDEN: u8 = 0xff;
 const KIND: usize = 3;
@@ -81,6 +84,8 @@ struct Turn {
     next: Next,
     /// Further requests are hidden.
     leaves: bool,
+    /// How many were.
+    hidden: usize,
 }
 
 /// What has to happen for more to go on.
@@ -98,7 +103,7 @@ enum Next {
 
 impl Turn {
     fn new() -> Turn {
-        Turn { rest: PREFACE, requests: 0, bytes: 0, next: Next::More, leaves: false }
+        Turn { rest: PREFACE, requests: 0, bytes: 0, next: Next::More, leaves: false, hidden: 0 }
     }
 
     /// Begins another one.
@@ -116,6 +121,7 @@ impl Turn {
             pass += here;
             let Some(frame) = FrameHead::read(&pending[pass..]) else { break };
             if self.leaves {
+                self.hidden += usize::from(frame.kind == HEADERS);
                 if frame.kind != PING {
                     pending[pass + KIND] = HIDDEN;
                 }
@@ -215,6 +221,9 @@ impl<W: AsyncRead, T: Watch> Filter<W> for Turns<T> {
             self.held.give(buffer);
             if buffer.filled().len() > before {
                 return Poll::Ready(Ok(()));
+            }
+            if self.turn.hidden > UNHEARD {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "requests after GOAWAY")));
             }
             let is_known = !self.turn.leaves && self.watch.is_known();
             self.turn.leaves |= !is_known && self.watch.is_leaving();
