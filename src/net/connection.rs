@@ -233,7 +233,8 @@ pub(super) fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     // The clocks are ours: hyper's head timer would also cut idle connections.
     builder.header_read_timeout(None);
-    builder.half_close(false);
+    // Who leaves is noticed by `net::strict`, at a lower price.
+    builder.half_close(true);
     builder.max_header_size(limits.header_bytes);
     builder.max_buf_size(limits.header_bytes.max(BUFFER));
     if limits.header_fields > FIELDS_ON_STACK {

@@ -10,6 +10,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(super) trait Filter<W> {
     /// As [`AsyncRead::poll_read`] does.
     fn poll_read(&mut self, wire: Pin<&mut W>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
+
+    /// Looks after a peer whom hyper does not read at the moment, and has the task woken when there is something to see.
+    ///
+    /// # Errors
+    /// When the peer left.
+    fn look_ahead(&mut self, _wire: Pin<&mut W>, _cx: &mut Context<'_>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A wire of which only what passed the filter is read.
@@ -24,6 +32,20 @@ impl<W, F> Filtered<W, F> {
     }
 }
 
+impl<W: Unpin, F: Filter<W>> Filtered<W, F> {
+    /// A peer that takes nothing may have left.
+    fn look_while_blocked(
+        &mut self,
+        cx: &mut Context<'_>,
+        outcome: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if outcome.is_pending() {
+            self.filter.look_ahead(Pin::new(&mut self.wire), cx)?;
+        }
+        outcome
+    }
+}
+
 impl<W: AsyncRead + Unpin, F: Filter<W> + Unpin> AsyncRead for Filtered<W, F> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Filtered { wire, filter } = self.get_mut();
@@ -31,9 +53,12 @@ impl<W: AsyncRead + Unpin, F: Filter<W> + Unpin> AsyncRead for Filtered<W, F> {
     }
 }
 
-impl<W: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Filtered<W, F> {
+/// Whenever hyper looks at a connection it reads where it wants more, and flushes, or writes as long as there is something
+/// to write. So the peer is looked after here while hyper does not read it.
+impl<W: AsyncRead + AsyncWrite + Unpin, F: Filter<W> + Unpin> AsyncWrite for Filtered<W, F> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.wire).poll_write(cx, bytes)
+        let outcome = Pin::new(&mut self.wire).poll_write(cx, bytes);
+        self.look_while_blocked(cx, outcome)
     }
 
     fn poll_write_vectored(
@@ -41,15 +66,18 @@ impl<W: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Filtered<W, F> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.wire).poll_write_vectored(cx, slices)
+        let outcome = Pin::new(&mut self.wire).poll_write_vectored(cx, slices);
+        self.look_while_blocked(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.wire.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Filtered { wire, filter } = self.get_mut();
+        filter.look_ahead(Pin::new(wire), cx)?;
+        Pin::new(wire).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -120,6 +148,12 @@ impl Held {
     /// Drops what may not be read.
     pub(super) fn cut(&mut self) {
         self.bytes.truncate(self.free);
+    }
+
+    /// Takes what came before anybody wanted to read it. `look` says how many bytes may be read, of everything.
+    pub(super) fn keep(&mut self, came: &[u8], look: impl FnOnce(&mut [u8]) -> usize) {
+        self.bytes.extend_from_slice(came);
+        self.look_again(look);
     }
 
     /// Puts this behind everything else, to be read.

@@ -98,6 +98,12 @@ impl Front {
         }
     }
 
+    /// Whether all of the last request went on.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        matches!(self.expected, Expected::Head)
+    }
+
     /// Whether bytes before the answer to the last request would be a fault.
     #[must_use]
     pub fn is_upgrading(&self) -> bool {

@@ -5,6 +5,7 @@
 //! the front lacks, and is never handed to the service.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,6 +23,9 @@ use super::front::{Fault, Front};
 
 /// What hyper reads in place of a head that is refused.
 const IN_PLACE: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+
+/// Bytes that are read before their time at most: the next requests wait in the kernel.
+const AHEAD: usize = 512;
 
 /// Why the request hyper read is not the client's; `None` where it is.
 pub(super) fn refused<B>(request: &Request<B>, connection: &Connection) -> Option<Malformed> {
@@ -52,6 +56,11 @@ impl Strict {
             fault = look.fault;
             look.pass
         });
+        self.end_at(fault);
+    }
+
+    /// Lets nothing through any more that came after this.
+    fn end_at(&mut self, fault: Option<Fault>) {
         if let Some(fault) = fault {
             self.held.cut();
             if let Fault::Head(malformed) = fault {
@@ -97,5 +106,32 @@ impl<W: AsyncRead> Filter<W> for Strict {
             }
             self.look(buffer, before);
         }
+    }
+
+    /// While a request is answered, its content read, what comes next is of no interest yet, but that nothing ever will:
+    /// then nobody waits for the answer. hyper would look by itself (what `half_close` turns off) and take a buffer of its
+    /// usual size for it each time, since the request is still held by the one there is.
+    fn look_ahead(&mut self, wire: Pin<&mut W>, cx: &mut Context<'_>) -> io::Result<()> {
+        let is_awaited = self.signals.stage() == Stage::Request && self.front.is_between();
+        if !is_awaited || self.end.is_some() || !self.held.is_empty() {
+            return Ok(());
+        }
+        let mut room = [MaybeUninit::uninit(); AHEAD];
+        let mut ahead = ReadBuf::uninit(&mut room);
+        match wire.poll_read(cx, &mut ahead) {
+            Poll::Pending => return Ok(()),
+            Poll::Ready(outcome) => outcome?,
+        }
+        if ahead.filled().is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client left before its answer"));
+        }
+        let mut fault = None;
+        self.held.keep(ahead.filled(), |pending| {
+            let look = self.front.look(pending);
+            fault = look.fault;
+            look.pass
+        });
+        self.end_at(fault);
+        Ok(())
     }
 }
