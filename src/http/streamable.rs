@@ -46,6 +46,9 @@ const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-versi
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// Room for more headers than this is not kept while an answer is awaited: most clients send ten or so.
+const ROOM_KEPT: usize = 48;
+
 /// A refusal, with the id of the request it answers where that was read.
 pub(super) type Refusal = (Refused, Option<Vec<u8>>);
 
@@ -96,12 +99,12 @@ impl Streamable<'_> {
             return rarely(|| self.welcome(&session, waiting)).await.map_err(bare);
         }
         let session = self.session(&headers).map_err(|refused| self.refusal(refused, message))?;
-        drop(headers);
         if message.kind() != Kind::Request {
             return Ok(self.accept(&session, message));
         }
+        let headers = emptied(headers);
         session.confirmed_for(message).await;
-        let waiting = self.call(&session, message, form);
+        let waiting = self.call(&session, message, form, headers);
         // While the answer is awaited nothing of the request is kept: the connection reads on into the buffer it came
         // in, or has to take another.
         drop((parsed, body));
@@ -156,7 +159,7 @@ impl Streamable<'_> {
         let (post, head) = Post::new(form, 1, false, false);
         let lost = LostUnlessAnswered::new(&post);
         let session = self.open(message, &post, None, own).await?;
-        Ok((session, Waiting { post, head, lost, form, primed: false }))
+        Ok((session, Waiting { post, head, lost, form, primed: false, headers: HeaderMap::new() }))
     }
 
     /// The answer to `initialize`, with the name of its session if there is one by then.
@@ -238,7 +241,7 @@ impl Streamable<'_> {
         }
     }
 
-    fn call(&self, session: &Arc<Session>, message: &Message, form: Form) -> Waiting {
+    fn call(&self, session: &Arc<Session>, message: &Message, form: Form, headers: HeaderMap) -> Waiting {
         let primed = session.revision().is_some_and(Revision::primes_streams);
         let (post, head) = Post::new(form, 1, false, primed);
         let lost = LostUnlessAnswered::new(&post);
@@ -247,14 +250,14 @@ impl Streamable<'_> {
             session.promote(&post);
         }
         self.submit(session, message, &post);
-        Waiting { post, head, lost, form, primed }
+        Waiting { post, head, lost, form, primed, headers }
     }
 
     async fn finish(&self, session: &Session, waiting: Waiting) -> Response<Body> {
-        let Waiting { post, head, lost, form, primed } = waiting;
+        let Waiting { post, head, lost, form, primed, headers } = waiting;
         let head = self.head(session, &post, head, form).await;
         lost.answered();
-        self.respond(head, primed)
+        self.respond(head, primed, headers)
     }
 
     /// Sends one request on its way, or answers it in its place.
@@ -344,8 +347,8 @@ impl Streamable<'_> {
         lost.answered();
         Ok(match head {
             // An array however many there are: a batch is answered by a batch (JSON-RPC 2.0 section 6).
-            Some(Head::Answers(replies)) => json_response(array(replies)),
-            head => self.respond(head, false),
+            Some(Head::Answers(replies)) => json_response(array(replies), HeaderMap::new()),
+            head => self.respond(head, false, HeaderMap::new()),
         })
     }
 
@@ -405,21 +408,21 @@ impl Streamable<'_> {
         Ok(response)
     }
 
-    fn respond(&self, head: Option<Head>, resumable: bool) -> Response<Body> {
+    fn respond(&self, head: Option<Head>, resumable: bool, headers: HeaderMap) -> Response<Body> {
         let reply = match head {
             Some(Head::Stream(reader)) => return self.stream(reader, resumable, None),
             Some(Head::Answer(reply)) => Some(reply),
             Some(Head::Answers(_)) | None => None,
         };
         // The waiting side is only dropped unanswered when its session is torn down.
-        reply.map_or_else(|| Refused::SessionUnknown.into_response(None), |reply| self.json(reply))
+        reply.map_or_else(|| Refused::SessionUnknown.into_response(None), |reply| self.json(reply, headers))
     }
 
     /// The one answer of a single request, as it is.
-    fn json(&self, reply: Reply) -> Response<Body> {
+    fn json(&self, reply: Reply, headers: HeaderMap) -> Response<Body> {
         let strict = self.server.config().strict_status;
         let trouble = reply.trouble.filter(|trouble| strict || trouble.always);
-        let mut response = json_response(Body::answer(reply.payload.into_pieces(), reply.permit));
+        let mut response = json_response(Body::answer(reply.payload.into_pieces(), reply.permit), headers);
         if let Some(trouble) = trouble {
             *response.status_mut() = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::BAD_GATEWAY);
             if let Some(pause) = trouble.retry_after {
@@ -453,12 +456,24 @@ struct Waiting {
     lost: LostUnlessAnswered,
     form: Form,
     primed: bool,
+    /// Those of the request, [emptied].
+    headers: HeaderMap,
 }
 
 /// Takes from a request what is needed of it, so that nothing else of its head is kept.
 pub(super) fn take_apart(request: &mut Request<Incoming>) -> (HeaderMap, &mut Incoming) {
     *request.uri_mut() = Uri::default();
     (std::mem::take(request.headers_mut()), request.body_mut())
+}
+
+/// The room of a request's headers for those of its answer; hyper keeps it then for the next request's. Without their
+/// values: they would keep what was read.
+fn emptied(mut headers: HeaderMap) -> HeaderMap {
+    if headers.capacity() > ROOM_KEPT {
+        return HeaderMap::new();
+    }
+    headers.clear();
+    headers
 }
 
 /// Marks a POST as lost when its connection goes before its head.
@@ -483,8 +498,10 @@ impl Drop for LostUnlessAnswered {
     }
 }
 
-fn json_response(body: Body) -> Response<Body> {
+/// `headers` is empty.
+fn json_response(body: Body, headers: HeaderMap) -> Response<Body> {
     let mut response = Response::new(body);
+    *response.headers_mut() = headers;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
