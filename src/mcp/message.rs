@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr2, memchr2_iter};
 
+use crate::mcp::beginning::Beginning;
 use crate::mcp::ids::{Id, parse_u64, put_u64};
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::revision::Revision;
@@ -73,7 +74,25 @@ impl Message {
         if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text).is_err() {
             return Err(Fault { kind: FaultKind::NotUtf8, id: None, text });
         }
-        let (top, fields) = scan(&text, author);
+        let scanned = scan(&text, author);
+        Message::judge(text, scanned, author)
+    }
+
+    /// Reads one message of a child's that may begin as the one before did.
+    ///
+    /// # Errors
+    /// As for [`Message::parse`].
+    pub fn parse_next(text: Bytes, beginning: &mut Beginning) -> Result<Message, Fault> {
+        let known = if beginning.is_of(&text) { beginning.length() } else { 0 };
+        if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text[known..]).is_err() {
+            return Err(Fault { kind: FaultKind::NotUtf8, id: None, text });
+        }
+        let scanned = beginning.scan(&text);
+        Message::judge(text, scanned, Author::Child)
+    }
+
+    /// Whether a text that was scanned is a message.
+    fn judge(text: Bytes, (top, fields): (Result<Top, ScanFault>, Fields), author: Author) -> Result<Message, Fault> {
         let verdict = match top {
             Ok(Top::Object) => kind_of(&text, &fields),
             Ok(Top::Array) => Err(FaultKind::Array),

@@ -1,6 +1,8 @@
 //! The protocol, pure: no I/O, no clock, no runtime.
 
+pub mod beginning;
 pub mod call_map;
+mod envelope;
 pub mod ids;
 pub mod members;
 pub mod message;

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 
+use crate::mcp::beginning::Beginning;
+use crate::mcp::envelope::{Member, Place};
 use crate::mcp::plain_run::plain_length;
 
 /// Nesting a message may have; what common JSON parsers accept at most.
@@ -124,21 +126,23 @@ pub enum Top {
     Scalar,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Envelope,
-    Params,
-    Meta,
-    RelatedTask,
-    Result,
-    Error,
-}
-
 /// Scans one whole text.
 ///
 /// Gives what kind of value it is or the first fault, and the members seen up to there.
 pub fn scan(text: &[u8], author: Author) -> (Result<Top, ScanFault>, Fields) {
-    let mut scanner = Scanner { text, at: 0, author, fields: Fields::default() };
+    let mut scanner = Scanner::new(text, author);
+    (scanner.whole(), scanner.fields)
+}
+
+/// The same for a line of a child's that begins as the one before did, of which `known` is the [`Beginning`] so far.
+pub(super) fn scan_on(text: &[u8], known: &Beginning) -> (Result<Top, ScanFault>, Fields) {
+    let mut scanner = Scanner { at: known.length(), fields: *known.fields(), ..Scanner::new(text, Author::Child) };
+    (scanner.rest_after_token(known.params()).map(|()| Top::Object), scanner.fields)
+}
+
+/// The same for a line of a child's that the next may begin as; notes how in `beginning` if it can be used.
+pub(super) fn scan_first(text: &[u8], beginning: &mut Beginning) -> (Result<Top, ScanFault>, Fields) {
+    let mut scanner = Scanner { beginning: Some(beginning), ..Scanner::new(text, Author::Child) };
     (scanner.whole(), scanner.fields)
 }
 
@@ -147,7 +151,7 @@ pub fn scan(text: &[u8], author: Author) -> (Result<Top, ScanFault>, Fields) {
 /// # Errors
 /// When `text` is not one valid array.
 pub fn elements(text: &[u8], author: Author) -> Result<Vec<Span>, ScanFault> {
-    let mut scanner = Scanner { text, at: 0, author, fields: Fields::default() };
+    let mut scanner = Scanner::new(text, author);
     let mut found = Vec::new();
     scanner.space();
     scanner.expect(b'[')?;
@@ -177,9 +181,16 @@ struct Scanner<'a> {
     at: usize,
     author: Author,
     fields: Fields,
+    /// Where `params` begins, while nothing stands before it whose name would have to be remembered.
+    params: Option<usize>,
+    beginning: Option<&'a mut Beginning>,
 }
 
 impl<'a> Scanner<'a> {
+    fn new(text: &'a [u8], author: Author) -> Scanner<'a> {
+        Scanner { text, at: 0, author, fields: Fields::default(), params: None, beginning: None }
+    }
+
     fn whole(&mut self) -> Result<Top, ScanFault> {
         self.space();
         let top = match self.peek() {
@@ -237,13 +248,28 @@ impl<'a> Scanner<'a> {
     /// Walks an object whose members matter. The caller saw its `{`; `depth` counts it.
     fn object(&mut self, place: Place, depth: u32) -> Result<(), ScanFault> {
         self.at += 1;
-        let watch = self.watches_duplicates(place);
-        let mut keys: Option<Keys<'a>> = None;
         self.space();
         if self.peek() == Some(b'}') {
             self.at += 1;
             return Ok(());
         }
+        self.members(place, depth)
+    }
+
+    /// Walks what is left of a line behind its progress token and a comma.
+    fn rest_after_token(&mut self, params: usize) -> Result<(), ScanFault> {
+        self.members(Place::Params, 2)?;
+        self.note(Place::Envelope, Member::Params, Span::new(params, self.at))?;
+        if self.has_more()? {
+            self.members(Place::Envelope, 1)?;
+        }
+        self.end()
+    }
+
+    /// Walks members, of which there is one at least, to the end of their object.
+    fn members(&mut self, place: Place, depth: u32) -> Result<(), ScanFault> {
+        let watch = self.watches_duplicates(place);
+        let mut keys: Option<Keys<'a>> = None;
         loop {
             self.space();
             let (key, spelling) = self.string()?;
@@ -257,14 +283,25 @@ impl<'a> Scanner<'a> {
             self.expect(b':')?;
             self.space();
             let start = self.at;
+            if member == Member::Params {
+                self.params = keys.is_none().then_some(start);
+            }
             self.member(member, depth)?;
             self.note(place, member, Span::new(start, self.at))?;
-            self.space();
-            match self.take()? {
-                b',' => {}
-                b'}' => return Ok(()),
-                _ => return Err(ScanFault::Syntax),
+            if !self.has_more()? {
+                return Ok(());
             }
+        }
+    }
+
+    /// Walks what stands behind a member: whether there is another one.
+    #[inline]
+    fn has_more(&mut self) -> Result<bool, ScanFault> {
+        self.space();
+        match self.take()? {
+            b',' => Ok(true),
+            b'}' => Ok(false),
+            _ => Err(ScanFault::Syntax),
         }
     }
 
@@ -322,6 +359,11 @@ impl<'a> Scanner<'a> {
             return Err(ScanFault::Duplicate);
         }
         *slot = Some(span);
+        if member == Member::ProgressOf
+            && let (Some(beginning), Some(params)) = (&mut self.beginning, self.params)
+        {
+            beginning.note(&self.text[..self.text.len().min(self.at + 1)], params, &self.fields);
+        }
         Ok(())
     }
 
@@ -508,63 +550,6 @@ fn decode(raw: &[u8], spelling: Spelling) -> Cow<'_, [u8]> {
     quoted.push(b'"');
     // A lone surrogate has no text; the raw spelling then stands for itself.
     serde_json::from_slice::<String>(&quoted).map_or(Cow::Borrowed(raw), |text| Cow::Owned(text.into_bytes()))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Member {
-    JsonRpc,
-    Id,
-    Method,
-    Params,
-    Result,
-    Error,
-    Meta,
-    Token,
-    ProgressOf,
-    RequestId,
-    Name,
-    NameTwin,
-    Uri,
-    Level,
-    ProtocolVersion,
-    TaskId,
-    Task,
-    EnvelopeVersion,
-    RelatedTaskObject,
-    RelatedTask,
-    IsError,
-    Code,
-    Other,
-}
-
-impl Member {
-    fn of(place: Place, name: &[u8]) -> Member {
-        match (place, name) {
-            (Place::Envelope, b"jsonrpc") => Member::JsonRpc,
-            (Place::Envelope, b"id") => Member::Id,
-            (Place::Envelope, b"method") => Member::Method,
-            (Place::Envelope, b"params") => Member::Params,
-            (Place::Envelope, b"result") => Member::Result,
-            (Place::Envelope, b"error") => Member::Error,
-            (Place::Params, b"_meta") => Member::Meta,
-            (Place::Params, b"progressToken") => Member::ProgressOf,
-            (Place::Params, b"requestId") => Member::RequestId,
-            (Place::Params, b"name") => Member::Name,
-            (Place::Params, b"uri") => Member::Uri,
-            (Place::Params, b"level") => Member::Level,
-            (Place::Params, b"taskId") => Member::TaskId,
-            (Place::Params, b"task") => Member::Task,
-            (Place::Params | Place::Result, b"protocolVersion") => Member::ProtocolVersion,
-            (Place::Meta, b"progressToken") => Member::Token,
-            (Place::Meta, b"io.modelcontextprotocol/protocolVersion") => Member::EnvelopeVersion,
-            (Place::Meta, b"io.modelcontextprotocol/related-task") => Member::RelatedTaskObject,
-            (Place::RelatedTask, b"taskId") => Member::RelatedTask,
-            (Place::Result, b"isError") => Member::IsError,
-            (Place::Error, b"code") => Member::Code,
-            (Place::Params, name) if name.eq_ignore_ascii_case(b"name") => Member::NameTwin,
-            _ => Member::Other,
-        }
-    }
 }
 
 /// The keys of one object, to find one that stands twice.

@@ -11,6 +11,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::mcp::beginning::Beginning;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::Direction;
 use crate::upstream::Exit;
@@ -138,7 +139,7 @@ impl Reading {
             if let Some(line) = self.splitter.finish(&mut self.buffer) {
                 let participant = conversation.participant();
                 let mut audience = Audience::of(participant.as_deref());
-                conversation.take_line(line, &mut audience);
+                conversation.take_line(line, &mut Beginning::default(), &mut audience);
                 audience.settle();
             }
             return conversation.end(gone);
@@ -151,12 +152,13 @@ impl Reading {
         let Some(conversation) = self.conversation.upgrade() else { return false };
         let participant = conversation.participant();
         let mut audience = Audience::of(participant.as_deref());
-        let mut next = Some(line);
+        let (mut beginning, mut next) = (Beginning::default(), Some(line));
         while let Some(line) = next {
             self.runaway = matches!(line, Line::TooLong { .. }).then_some(0);
-            conversation.take_line(line, &mut audience);
+            conversation.take_line(line, &mut beginning, &mut audience);
             next = self.splitter.next(&mut self.buffer);
         }
+        drop(beginning);
         audience.settle();
         wait_for_room(conversation, participant).await;
         if !self.is_paused {
