@@ -181,36 +181,6 @@ impl Drop for Reserved {
     }
 }
 
-/// Makes the allocator give every large block back to the system as soon as it is freed.
-///
-/// Left alone, glibc raises its own bound to the largest block it ever saw freed, and from then on a
-/// few large results stay resident for good (mallopt(3), `M_MMAP_THRESHOLD`). To be called before
-/// the first of them; other allocators do as they do.
-pub fn return_large_blocks() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        // Results of a megabyte or two are common: for them, fresh pages each time would cost more
-        // than the work on their bytes.
-        const LARGE_BLOCK: libc::c_int = 4 * 1024 * 1024;
-        // SAFETY: sets two numbers in the allocator, under its own lock.
-        unsafe {
-            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
-            libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE_BLOCK);
-        }
-    }
-}
-
-/// Gives free memory back to the system, also what lies between blocks in use; takes about a
-/// millisecond. glibc keeps it otherwise, so that the memory of many sessions stays resident after
-/// they ended; other allocators do as they do.
-pub fn return_free_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: releases pages that hold no block, under the allocator's own locks.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Budget, Step};

@@ -23,8 +23,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
+use crate::allocator::return_large_blocks;
 use crate::auth::{Issuers, Keys};
-use crate::budget::{Budget, return_large_blocks};
+use crate::budget::Budget;
 use crate::caller::Arrival;
 use crate::config::{self, Config, Limits, Listen};
 use crate::gateway::certificates::Certificates;

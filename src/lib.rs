@@ -20,7 +20,7 @@
 //! | `mcp` | the protocol, pure: messages by byte range, ids, revisions, the log of a stream | – |
 //!
 //! Leaves, which everybody may import: `config` (what was typed, and what it means), `caller` (who calls, as plain
-//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `paste` (what to paste into clients),
+//! values), `telemetry` (metrics and log), `budget` (the one bound of memory), `allocator` (how freed memory is given back), `paste` (what to paste into clients),
 //! `rare` (futures on the heap), `unix_time` (the time of day). Imports go one way, so a part can be read, and tried, with those below it and nothing
 //! else. Only `net`, `http` and `auth` know hyper. `mcp` knows std, bytes, serde, serde_json and memchr: no I/O, no clock, no runtime. A part is
 //! handed its own section of the configuration, never the whole. `tests/architecture.rs` checks all of this, and that
@@ -101,6 +101,7 @@
 //! refuses new work, waits for calls, ends the sessions, stops the children, and lets the listeners go last, so that
 //! until then every client gets an answer. A second signal drops everything at once, which kills the children's groups.
 
+pub mod allocator;
 pub mod auth;
 pub mod budget;
 pub mod caller;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each part with the parts it may import, beside itself and the leaves.
-const IMPORTS: [(&str, &[&str]); 17] = [
+const IMPORTS: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
     ("cli", &["gateway", "auth", "mcp"]),
     ("gateway", &["net", "http", "server", "auth", "cluster"]),
@@ -20,6 +20,7 @@ const IMPORTS: [(&str, &[&str]); 17] = [
     ("mcp", &[]),
     ("auth", &[]),
     ("net", &[]),
+    ("allocator", &[]),
     ("budget", &[]),
     ("caller", &[]),
     ("config", &[]),
@@ -30,7 +31,7 @@ const IMPORTS: [(&str, &[&str]); 17] = [
 ];
 
 /// What every part may import.
-const LEAVES: [&str; 7] = ["budget", "caller", "config", "paste", "rare", "telemetry", "unix_time"];
+const LEAVES: [&str; 8] = ["allocator", "budget", "caller", "config", "paste", "rare", "telemetry", "unix_time"];
 
 /// Where the HTTP library may be known.
 const KNOWS_HYPER: [&str; 4] = ["net", "http", "auth", "cluster"];

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::allocator;
 use crate::cli::{FAILURE, OK};
 use crate::config::{Config, LogLevel};
 use crate::gateway::{Bound, BuildError, ConfigSource, Drained, Gateway, Lacks, NodeTag, Servers, Stop, adopt_orphans};
@@ -47,7 +48,9 @@ impl Process {
         let logs = Logs::start(&config.telemetry, Sink::Stderr)?;
         // Here, not where the gateway is built: it concerns whatever else a process has started.
         adopt_orphans()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("gangway").build()?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime =
+            runtime.enable_all().thread_name("gangway").on_thread_park(allocator::exchange_kept_blocks).build()?;
         Ok(Process { runtime, logs })
     }
 

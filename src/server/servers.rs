@@ -5,10 +5,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::budget::{Budget, return_free_memory};
+use crate::allocator;
+use crate::budget::Budget;
 use crate::caller::Principal;
 use crate::config;
 use crate::exchange::ledger::Ledger;
@@ -35,6 +37,9 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 
 /// Shortest pause between two returns of free memory.
 const RETURN_EVERY: Duration = Duration::from_secs(5);
+
+/// How often it is returned after sessions have ended.
+const RETURNS: u32 = 3;
 
 /// Pauses between the scout's tries.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -198,12 +203,14 @@ impl Servers {
             self.registry.sweep(now);
             let ended_by_now = self.registry.ended();
             if ended_by_now > ended {
-                // The second time finds what children and connections held a little longer.
-                (ended, owed) = (ended_by_now, 2);
+                // The second time finds what children and connections held a little longer, and what threads kept.
+                (ended, owed) = (ended_by_now, RETURNS);
             }
             if owed > 0 && now.duration_since(returned) >= RETURN_EVERY {
                 (owed, returned) = (owed - 1, now);
-                return_free_memory();
+                allocator::return_free_memory();
+                allocator::ask_threads();
+                wake_threads();
             }
         }
     }
@@ -310,4 +317,11 @@ fn tick_of(settings: &Settings<'_>) -> Duration {
     });
     let shortest = own.into_iter().chain(servers).flatten().min().unwrap_or(LONGEST_TICK);
     (shortest / 8).clamp(SHORTEST_TICK, LONGEST_TICK)
+}
+
+/// Has the threads of the runtime that sleep wake up and go to sleep again, as far as tasks can.
+fn wake_threads() {
+    for _ in 0..Handle::current().metrics().num_workers() {
+        tokio::spawn(tokio::task::yield_now());
+    }
 }
