@@ -89,7 +89,8 @@ impl Guard {
             (request.version(), request.headers().get(HOST), request.uri().authority())
         {
             // There it is `:authority`, in which a client names the host instead (RFC 9113, 8.3.1).
-            return self.check_authority(target.as_str(), local_bind);
+            let authority = Authority::parse(target.as_str()).ok_or(Refused::HostForbidden)?;
+            return self.check_authority(authority, local_bind);
         }
         let value = match (values.next(), values.next()) {
             (Some(value), None) => value,
@@ -105,11 +106,10 @@ impl Guard {
         if !target_agrees(request.uri(), authority) {
             return Err(Refused::HostDisagrees);
         }
-        self.check_authority(value, local_bind)
+        self.check_authority(authority, local_bind)
     }
 
-    fn check_authority(&self, value: &str, local_bind: bool) -> Result<(), Refused> {
-        let authority = Authority::parse(value).ok_or(Refused::HostForbidden)?;
+    fn check_authority(&self, authority: Authority<'_>, local_bind: bool) -> Result<(), Refused> {
         let known = match authority.host {
             Host::Ip(_) => true,
             // The port plays no part: proxies drop and change it, and rebinding needs a name.
