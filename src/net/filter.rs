@@ -150,10 +150,10 @@ impl Held {
         self.bytes.truncate(self.free);
     }
 
-    /// Takes what came before anybody wanted to read it. `look` says how many bytes may be read, of everything.
-    pub(super) fn keep(&mut self, came: &[u8], look: impl FnOnce(&mut [u8]) -> usize) {
-        self.bytes.extend_from_slice(came);
-        self.look_again(look);
+    /// Takes back what was let through, and nobody read. It stands before all else.
+    pub(super) fn put_back(&mut self, bytes: &[u8]) {
+        self.bytes.splice(0..0, bytes.iter().copied());
+        self.free += bytes.len();
     }
 
     /// Puts this behind everything else, to be read.

@@ -56,11 +56,6 @@ impl Strict {
             fault = look.fault;
             look.pass
         });
-        self.end_at(fault);
-    }
-
-    /// Lets nothing through any more that came after this.
-    fn end_at(&mut self, fault: Option<Fault>) {
         if let Some(fault) = fault {
             self.held.cut();
             if let Fault::Head(malformed) = fault {
@@ -125,13 +120,102 @@ impl<W: AsyncRead> Filter<W> for Strict {
         if ahead.filled().is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client left before its answer"));
         }
-        let mut fault = None;
-        self.held.keep(ahead.filled(), |pending| {
-            let look = self.front.look(pending);
-            fault = look.fault;
-            look.pass
-        });
-        self.end_at(fault);
+        self.look(&mut ahead, 0);
+        self.held.put_back(ahead.filled());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::{AHEAD, IN_PLACE, Strict};
+    use crate::caller::{Malformed, Peer};
+    use crate::net::clock::{Signals, Stage};
+    use crate::net::connection::Connection;
+    use crate::net::filter::Filtered;
+    use crate::net::front::Front;
+    use crate::net::tests::limits;
+
+    const FIRST: &[u8] = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
+
+    /// A connection on which the first request is being answered.
+    struct Answering {
+        client: DuplexStream,
+        wire: Filtered<DuplexStream, Strict>,
+        signals: Arc<Signals>,
+        connection: Arc<Connection>,
+    }
+
+    impl Answering {
+        async fn begin() -> Answering {
+            let (client, wire) = duplex(8 * 1024);
+            let signals: Arc<Signals> = Arc::default();
+            let connection = Arc::new(Connection::new("test", Peer::Local, true));
+            let strict = Strict::new(Front::new(&limits()), Arc::clone(&signals), Arc::clone(&connection));
+            let mut answering = Answering { client, wire: Filtered::new(wire, strict), signals, connection };
+            answering.client.write_all(FIRST).await.expect("there is room");
+            assert_eq!(answering.read(FIRST.len()).await, FIRST);
+            answering.signals.enter(Stage::Request);
+            answering.wire.flush().await.expect("the client is there");
+            answering
+        }
+
+        async fn read(&mut self, length: usize) -> Vec<u8> {
+            let mut bytes = vec![0; length];
+            let read = timeout(Duration::from_secs(20), self.wire.read_exact(&mut bytes)).await;
+            read.expect("what came is not lost").expect("there is as much");
+            bytes
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_early_is_read_in_its_turn() {
+        let next =
+            format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\nGET /third HTTP/1.1\r\nhost: a\r\n\r\n", "n".repeat(600));
+        for first_part in [1, 40, AHEAD - 1, AHEAD, AHEAD + 1, 650, next.len()] {
+            let mut answering = Answering::begin().await;
+            let (first, rest) = next.as_bytes().split_at(first_part);
+            for part in [first, rest] {
+                answering.client.write_all(part).await.expect("there is room");
+                answering.wire.flush().await.expect("the client is there");
+            }
+            answering.signals.enter(Stage::Idle);
+            assert_eq!(answering.read(next.len()).await, next.as_bytes(), "{first_part} bytes first");
+        }
+        let small = b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n";
+        let mut answering = Answering::begin().await;
+        answering.client.write_all(small).await.expect("there is room");
+        answering.wire.flush().await.expect("the client is there");
+        answering.client.write_all(small).await.expect("there is room");
+        answering.signals.enter(Stage::Idle);
+        assert_eq!(answering.read(2 * small.len()).await, small.repeat(2));
+    }
+
+    #[tokio::test]
+    async fn who_leaves_is_noticed_unless_something_came_before() {
+        let mut answering = Answering::begin().await;
+        drop(answering.client);
+        assert!(answering.wire.flush().await.is_err());
+        let mut answering = Answering::begin().await;
+        answering.client.write_all(b"GET ").await.expect("there is room");
+        answering.wire.flush().await.expect("the client is there");
+        drop(answering.client);
+        answering.wire.flush().await.expect("what came is to be read first");
+    }
+
+    #[tokio::test]
+    async fn a_fault_that_comes_early_ends_the_connection_in_its_turn() {
+        let mut answering = Answering::begin().await;
+        answering.client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n").await.expect("there is room");
+        answering.wire.flush().await.expect("the client is there");
+        answering.signals.enter(Stage::Idle);
+        assert_eq!(answering.read(IN_PLACE.len()).await, IN_PLACE);
+        assert_eq!(answering.connection.malformed.get(), Some(&Malformed::Host));
     }
 }
