@@ -1,6 +1,7 @@
 //! Who calls: the typed principal, where the call came from and what it brings, as plain values.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -42,15 +43,10 @@ impl Principal {
         matches!(self, Principal::Anonymous)
     }
 
-    /// Whose quota counts: a user has one, however many clients act for it.
+    /// Whose quota counts for this caller.
     #[must_use]
-    pub fn account(&self) -> Principal {
-        match self {
-            Principal::Token(holder) if holder.client.is_some() => {
-                Principal::Token(Arc::new(TokenHolder { client: None, ..TokenHolder::clone(holder) }))
-            }
-            _ => self.clone(),
-        }
+    pub fn account(&self) -> Account {
+        Account(self.clone())
     }
 
     /// Whether both have one quota.
@@ -61,6 +57,35 @@ impl Principal {
                 one.subject == other.subject && one.issuer == other.issuer
             }
             _ => self == other,
+        }
+    }
+}
+
+/// Who has a quota: a user has one, however many clients act for it, so that two of these are the same then.
+#[derive(Clone, Debug)]
+pub struct Account(Principal);
+
+impl Account {
+    /// The caller it was first asked for, whichever client acted.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.0
+    }
+}
+
+impl PartialEq for Account {
+    fn eq(&self, other: &Account) -> bool {
+        self.0.shares_account(&other.0)
+    }
+}
+
+impl Eq for Account {}
+
+impl Hash for Account {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        match &self.0 {
+            Principal::Token(holder) => (&holder.issuer, &holder.subject).hash(hasher),
+            other => other.hash(hasher),
         }
     }
 }

@@ -4,17 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dashmap::DashMap;
-
 use crate::budget::Budget;
 use crate::caller::Principal;
+use crate::exchange::places::{Place, Places};
 
 /// The counts and their bounds; `usize::MAX` is no bound.
 pub struct Capacity {
     total: AtomicUsize,
     each: AtomicUsize,
     waiting: AtomicUsize,
-    by_account: DashMap<Principal, usize>,
+    places: Arc<Places>,
     budget: Arc<Budget>,
 }
 
@@ -32,7 +31,7 @@ impl Capacity {
     #[must_use]
     pub fn new(total: Option<usize>, each: Option<usize>, budget: Arc<Budget>) -> Arc<Capacity> {
         let (total, each) = (AtomicUsize::new(bound(total)), AtomicUsize::new(bound(each)));
-        Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), by_account: DashMap::new(), budget })
+        Arc::new(Capacity { total, each, waiting: AtomicUsize::new(0), places: Arc::default(), budget })
     }
 
     /// Changes the bounds; whoever has a place keeps it.
@@ -48,19 +47,13 @@ impl Capacity {
     /// The bound that was reached.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Permit, Reached> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut permit = Permit { capacity: Arc::clone(self), account: None, held: 0 };
+        let mut permit = Permit { capacity: Arc::clone(self), place: None, held: 0 };
         if waiting >= self.total.load(Ordering::Relaxed) {
             return Err(Reached::Total);
         }
         let each = self.each.load(Ordering::Relaxed);
         if each < usize::MAX && !principal.is_anonymous() {
-            let account = principal.account();
-            let mut count = self.by_account.entry(account.clone()).or_insert(0);
-            if *count >= each {
-                return Err(Reached::Principal);
-            }
-            *count += 1;
-            permit.account = Some(account);
+            permit.place = Some(self.places.take(principal, each).ok_or(Reached::Principal)?);
         }
         Ok(permit)
     }
@@ -74,7 +67,7 @@ fn bound(most: Option<usize>) -> usize {
 /// does not read what it asked for is bounded in what it may ask.
 pub struct Permit {
     capacity: Arc<Capacity>,
-    account: Option<Principal>,
+    place: Option<Place>,
     held: usize,
 }
 
@@ -92,12 +85,6 @@ impl Drop for Permit {
         self.capacity.waiting.fetch_sub(1, Ordering::Relaxed);
         if self.held > 0 {
             self.capacity.budget.give_back(self.held);
-        }
-        if let Some(account) = &self.account {
-            self.capacity.by_account.remove_if_mut(account, |_, count| {
-                *count -= 1;
-                *count == 0
-            });
         }
     }
 }
@@ -122,7 +109,7 @@ mod tests {
         assert!(budget.reserve(1).is_none(), "an answer that waits leaves no room");
         drop((held, other));
         assert_eq!(budget.used(), 0);
-        assert!(capacity.by_account.is_empty());
+        assert!(capacity.places.is_empty());
         assert!(capacity.enter(&key).is_ok());
     }
 }

@@ -20,6 +20,7 @@ pub mod ledger;
 mod link;
 mod lists;
 mod next_look;
+mod places;
 pub mod post;
 pub mod registry;
 mod relief;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::caller::Principal;
 use crate::config;
 use crate::exchange::ledger::Ledger;
+use crate::exchange::places::{Place, Places};
 use crate::exchange::session::Session;
 use crate::exchange::strangers::Strangers;
 use crate::telemetry::label::{SessionEnd, StreamCut};
@@ -44,23 +45,19 @@ pub struct Registry {
     count: Arc<AtomicUsize>,
     /// Sessions that ended, since the start.
     ended: AtomicU64,
-    by_account: Arc<DashMap<Principal, usize>>,
+    places: Arc<Places>,
     strangers: Strangers,
 }
 
 /// The right to one session, counted until it is dropped.
 pub struct Seat {
     count: Arc<AtomicUsize>,
-    by_account: Option<(Arc<DashMap<Principal, usize>>, Principal)>,
+    _place: Option<Place>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::AcqRel);
-        if let Some((counts, account)) = &self.by_account {
-            counts.alter(account, |_, count| count - 1);
-            counts.remove_if(account, |_, count| *count == 0);
-        }
     }
 }
 
@@ -77,7 +74,7 @@ impl Registry {
             hasher: RandomState::new(),
             count: Arc::default(),
             ended: AtomicU64::new(0),
-            by_account: Arc::default(),
+            places: Arc::default(),
             strangers: Strangers::default(),
         })
     }
@@ -125,18 +122,11 @@ impl Registry {
             self.count.fetch_sub(1, Ordering::AcqRel);
             return Err(NoSeat::Total);
         }
-        let mut seat = Seat { count: Arc::clone(&self.count), by_account: None };
+        let mut seat = Seat { count: Arc::clone(&self.count), _place: None };
         if principal.is_anonymous() {
             return Ok(seat);
         }
-        let account = principal.account();
-        let mut count = self.by_account.entry(account.clone()).or_insert(0);
-        if cap.is_some_and(|cap| *count >= cap) {
-            return Err(NoSeat::Principal);
-        }
-        *count += 1;
-        drop(count);
-        seat.by_account = Some((Arc::clone(&self.by_account), account));
+        seat._place = Some(self.places.take(principal, cap.unwrap_or(usize::MAX)).ok_or(NoSeat::Principal)?);
         Ok(seat)
     }
 
@@ -218,7 +208,7 @@ impl Registry {
     /// Ends the sessions of callers who may have none any more, and says so of the streams they read.
     pub fn revoke(&self, is_over: impl Fn(&Principal) -> bool) {
         // Few callers, mostly; and only if one of them is over a walk over all sessions.
-        if !self.by_account.iter().any(|entry| is_over(entry.key())) {
+        if !self.places.has(&is_over) {
             return;
         }
         self.end_revoked(self.all().into_iter().filter(|session| is_over(session.principal())));
