@@ -67,9 +67,9 @@ impl Participant for Session {
         }
     }
 
-    fn notification(&self, message: &Message, owner: Option<Owner>) {
+    fn notification(&self, message: &Message, owner: Option<&Owner>) {
         if let Some(Owner { call, token }) = owner {
-            self.progress(message, call, &token);
+            self.progress(message, *call, token);
             return;
         }
         if message.calls("notifications/cancelled") {

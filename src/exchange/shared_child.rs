@@ -457,7 +457,7 @@ impl Participant for SharedChild {
         }
     }
 
-    fn notification(&self, message: &Message, _owner: Option<Owner>) {
+    fn notification(&self, message: &Message, _owner: Option<&Owner>) {
         let kind = Notice::of(message.method());
         self.parts.metrics.notification(Direction::ToClient, kind);
         match kind {

@@ -29,9 +29,9 @@ impl Beginning {
         self.text.len()
     }
 
-    /// Scans a line of a child's, and remembers how it began.
-    pub(super) fn scan(&mut self, text: &[u8]) -> (Result<Top, ScanFault>, Fields) {
-        if self.is_of(text) { scan_on(text, self) } else { scan_first(text, self) }
+    /// Scans a line of a child's into `fields`, of which none is set yet, and remembers how it began.
+    pub(super) fn scan(&mut self, text: &[u8], fields: &mut Fields) -> Result<Top, ScanFault> {
+        if self.is_of(text) { scan_on(text, self, fields) } else { scan_first(text, self, fields) }
     }
 
     /// Where `params` begins.
@@ -59,7 +59,7 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::{Just, Strategy, any, prop, prop_oneof, proptest};
 
-    use super::{Beginning, LONGEST};
+    use super::{Beginning, Fields, LONGEST};
     use crate::mcp::message::{FaultKind, Kind, Message};
     use crate::mcp::scan::{Author, scan};
 
@@ -112,7 +112,9 @@ mod tests {
                     _ => {}
                 }
                 let alone = scan(&line, Author::Child);
-                assert_eq!(format!("{:?}", beginning.scan(&line)), format!("{alone:?}"), "{:?}", String::from_utf8_lossy(&line));
+                let mut fields = Fields::default();
+                let top = beginning.scan(&line, &mut fields);
+                assert_eq!(format!("{:?}", (top, fields)), format!("{alone:?}"), "{:?}", String::from_utf8_lossy(&line));
                 before = line;
             }
         }
@@ -141,11 +143,11 @@ mod tests {
         };
         let mut beginning = Beginning::default();
         assert!(!beginning.is_of(line("1", "").as_bytes()), "nothing came yet");
-        let _scanned = beginning.scan(line("1", r#""progress":1"#).as_bytes());
+        let _scanned = beginning.scan(line("1", r#""progress":1"#).as_bytes(), &mut Fields::default());
         assert!(beginning.is_of(line("1", r#""progress":22,"total":30"#).as_bytes()));
         assert!(!beginning.is_of(line("11", r#""progress":1"#).as_bytes()), "another token that begins as this one");
         let long = format!("\"{}\"", "t".repeat(LONGEST));
-        let _scanned = beginning.scan(line(&long, r#""progress":1"#).as_bytes());
+        let _scanned = beginning.scan(line(&long, r#""progress":1"#).as_bytes(), &mut Fields::default());
         assert!(!beginning.is_of(line(&long, r#""progress":1"#).as_bytes()), "too long to be kept");
     }
 }

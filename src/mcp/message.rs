@@ -9,7 +9,7 @@ use crate::mcp::beginning::Beginning;
 use crate::mcp::ids::{Id, parse_u64, put_u64};
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::revision::Revision;
-use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan};
+use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan, scan_into};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +74,9 @@ impl Message {
         if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text).is_err() {
             return Err(Fault { kind: FaultKind::NotUtf8, id: None, text });
         }
-        let scanned = scan(&text, author);
-        Message::judge(text, scanned, author)
+        let mut message = Message::unread(text);
+        let top = scan_into(&message.text, author, &mut message.fields);
+        message.judge(top, author)
     }
 
     /// Reads one message of a child's that may begin as the one before did.
@@ -87,38 +88,46 @@ impl Message {
         if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text[known..]).is_err() {
             return Err(Fault { kind: FaultKind::NotUtf8, id: None, text });
         }
-        let scanned = beginning.scan(&text);
-        Message::judge(text, scanned, Author::Child)
+        let mut message = Message::unread(text);
+        let top = beginning.scan(&message.text, &mut message.fields);
+        message.judge(top, Author::Child)
     }
 
-    /// Whether a text that was scanned is a message.
-    fn judge(text: Bytes, (top, fields): (Result<Top, ScanFault>, Fields), author: Author) -> Result<Message, Fault> {
+    /// Where the members of a text are found: they are many, and moving them costs as much as finding some.
+    fn unread(text: Bytes) -> Message {
+        Message { text, fields: Fields::default(), kind: Kind::Notification, decoded_method: None }
+    }
+
+    /// Whether what was scanned is a message.
+    #[inline]
+    fn judge(mut self, top: Result<Top, ScanFault>, author: Author) -> Result<Message, Fault> {
         let verdict = match top {
-            Ok(Top::Object) => kind_of(&text, &fields),
+            Ok(Top::Object) => kind_of(&self.text, &self.fields),
             Ok(Top::Array) => Err(FaultKind::Array),
             Ok(Top::Scalar) => Err(FaultKind::NotMessage),
             Err(ScanFault::Syntax) => Err(FaultKind::NotJson),
             Err(ScanFault::Depth) => Err(FaultKind::TooDeep),
             Err(ScanFault::Duplicate) => Err(FaultKind::Duplicate),
         };
-        let kind = match verdict {
+        self.kind = match verdict {
             Ok(kind) => kind,
             Err(kind) => {
                 let id = match kind {
                     FaultKind::Array => None,
                     // A client's broken text has no id anyone could rely on; a child's still names the call.
                     FaultKind::NotJson if author == Author::Client => None,
-                    _ => id_of(&text, &fields),
+                    _ => self.id(),
                 };
-                return Err(Fault { kind, id, text });
+                return Err(Fault { kind, id, text: self.text });
             }
         };
-        let text = if fields.raw_newline { without_newlines(&text) } else { text };
-        let mut message = Message { text, fields, kind, decoded_method: None };
-        if fields.method.is_some_and(|method| method.of(&message.text).contains(&b'\\')) {
-            message.decoded_method = message.string(fields.method).map(|method| method.into_owned().into_boxed_str());
+        if self.fields.raw_newline {
+            self.text = without_newlines(&self.text);
         }
-        Ok(message)
+        if self.fields.method.is_some_and(|method| method.of(&self.text).contains(&b'\\')) {
+            self.decoded_method = self.string(self.fields.method).map(|method| method.into_owned().into_boxed_str());
+        }
+        Ok(self)
     }
 
     /// Reads the elements of a batch, each by itself.

@@ -130,20 +130,25 @@ pub enum Top {
 ///
 /// Gives what kind of value it is or the first fault, and the members seen up to there.
 pub fn scan(text: &[u8], author: Author) -> (Result<Top, ScanFault>, Fields) {
-    let mut scanner = Scanner::new(text, author);
-    (scanner.whole(), scanner.fields)
+    let mut fields = Fields::default();
+    (scan_into(text, author, &mut fields), fields)
+}
+
+/// The same into `fields`, of which none is set yet.
+pub(super) fn scan_into(text: &[u8], author: Author, fields: &mut Fields) -> Result<Top, ScanFault> {
+    Scanner::new(text, author, fields).whole()
 }
 
 /// The same for a line of a child's that begins as the one before did, of which `known` is the [`Beginning`] so far.
-pub(super) fn scan_on(text: &[u8], known: &Beginning) -> (Result<Top, ScanFault>, Fields) {
-    let mut scanner = Scanner { at: known.length(), fields: *known.fields(), ..Scanner::new(text, Author::Child) };
-    (scanner.rest_after_token(known.params()).map(|()| Top::Object), scanner.fields)
+pub(super) fn scan_on(text: &[u8], known: &Beginning, fields: &mut Fields) -> Result<Top, ScanFault> {
+    *fields = *known.fields();
+    let mut scanner = Scanner { at: known.length(), ..Scanner::new(text, Author::Child, fields) };
+    scanner.rest_after_token(known.params()).map(|()| Top::Object)
 }
 
 /// The same for a line of a child's that the next may begin as; notes how in `beginning` if it can be used.
-pub(super) fn scan_first(text: &[u8], beginning: &mut Beginning) -> (Result<Top, ScanFault>, Fields) {
-    let mut scanner = Scanner { beginning: Some(beginning), ..Scanner::new(text, Author::Child) };
-    (scanner.whole(), scanner.fields)
+pub(super) fn scan_first(text: &[u8], beginning: &mut Beginning, fields: &mut Fields) -> Result<Top, ScanFault> {
+    Scanner { beginning: Some(beginning), ..Scanner::new(text, Author::Child, fields) }.whole()
 }
 
 /// Splits an array into its elements' places.
@@ -151,7 +156,8 @@ pub(super) fn scan_first(text: &[u8], beginning: &mut Beginning) -> (Result<Top,
 /// # Errors
 /// When `text` is not one valid array.
 pub fn elements(text: &[u8], author: Author) -> Result<Vec<Span>, ScanFault> {
-    let mut scanner = Scanner::new(text, author);
+    let mut fields = Fields::default();
+    let mut scanner = Scanner::new(text, author, &mut fields);
     let mut found = Vec::new();
     scanner.space();
     scanner.expect(b'[')?;
@@ -180,15 +186,15 @@ struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
     author: Author,
-    fields: Fields,
+    fields: &'a mut Fields,
     /// Where `params` begins, while nothing stands before it whose name would have to be remembered.
     params: Option<usize>,
     beginning: Option<&'a mut Beginning>,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(text: &'a [u8], author: Author) -> Scanner<'a> {
-        Scanner { text, at: 0, author, fields: Fields::default(), params: None, beginning: None }
+    fn new(text: &'a [u8], author: Author, fields: &'a mut Fields) -> Scanner<'a> {
+        Scanner { text, at: 0, author, fields, params: None, beginning: None }
     }
 
     fn whole(&mut self) -> Result<Top, ScanFault> {
@@ -328,7 +334,7 @@ impl<'a> Scanner<'a> {
 
     /// Notes where a member stands. In the envelope it stands once.
     fn note(&mut self, place: Place, member: Member, span: Span) -> Result<(), ScanFault> {
-        let fields = &mut self.fields;
+        let fields = &mut *self.fields;
         let slot = match member {
             Member::JsonRpc => &mut fields.jsonrpc,
             Member::Id => &mut fields.id,
@@ -362,7 +368,7 @@ impl<'a> Scanner<'a> {
         if member == Member::ProgressOf
             && let (Some(beginning), Some(params)) = (&mut self.beginning, self.params)
         {
-            beginning.note(&self.text[..self.text.len().min(self.at + 1)], params, &self.fields);
+            beginning.note(&self.text[..self.text.len().min(self.at + 1)], params, self.fields);
         }
         Ok(())
     }

@@ -166,7 +166,7 @@ pub fn priming_event(nonce: Nonce, position: u64, retry: Duration) -> Bytes {
     out.freeze()
 }
 
-fn put_id(out: &mut BytesMut, nonce: Nonce, position: u64) {
+fn put_id(out: &mut impl BufMut, nonce: Nonce, position: u64) {
     out.put_slice(b"id: ");
     out.put_slice(nonce.as_bytes());
     out.put_u8(b'.');
@@ -190,11 +190,16 @@ pub enum Framing {
 const FRAMING_BYTES: usize = 64;
 
 fn put_head(out: &mut BytesMut, framing: Framing, nonce: Nonce, position: u64) {
+    // Many small pieces: each would look for its room in a growing buffer.
+    let mut head = [0; FRAMING_BYTES];
+    let mut rest = &mut head[..];
     match framing {
-        Framing::Resumable => put_id(out, nonce, position),
-        Framing::Plain => out.put_slice(b"event: message\n"),
+        Framing::Resumable => put_id(&mut rest, nonce, position),
+        Framing::Plain => rest.put_slice(b"event: message\n"),
     }
-    out.put_slice(b"data: ");
+    rest.put_slice(b"data: ");
+    let length = FRAMING_BYTES - rest.len();
+    out.put_slice(&head[..length]);
 }
 
 impl StreamLog {

@@ -22,7 +22,7 @@ use crate::upstream::Line;
 use crate::upstream::lease::Lease;
 use crate::upstream::outbound::{NotSent, Outbound, Sender};
 use crate::upstream::participant::{Answer, Gone, Loss, Owner, Participant};
-use crate::upstream::reading::{Audience, EXIT_WAIT, Pauses, Reading};
+use crate::upstream::reading::{Audience, EXIT_WAIT, Pauses, Progress, Reading};
 use crate::upstream::token_bucket::TokenBucket;
 
 #[cfg(test)]
@@ -414,7 +414,10 @@ impl Conversation {
 
     fn take_message(&self, message: &Message, audience: &mut Audience<'_>) {
         match (message.kind(), audience.participant) {
-            (Kind::Result | Kind::Error, _) => self.take_answer(message),
+            (Kind::Result | Kind::Error, _) => {
+                audience.progress = None;
+                self.take_answer(message);
+            }
             (Kind::Request, _) if message.calls("ping") => self.answer_ping(message),
             (Kind::Request, Some(participant)) => participant.request(message),
             (Kind::Notification, Some(participant)) => self.take_notification(message, participant, audience),
@@ -456,22 +459,24 @@ impl Conversation {
             return;
         }
         let named = message.number_at(message.fields().progress_of);
-        let found = named.and_then(|call| {
-            let inflight = self.inflight();
-            let waiting = inflight.calls.get(&call)?;
-            let owner = Owner { call, token: waiting.token.clone()? };
-            let own = std::ptr::addr_eq(Arc::as_ptr(&waiting.who), std::ptr::from_ref(participant));
-            Some((owner, (!own).then(|| Arc::clone(&waiting.who))))
-        });
-        match found {
-            Some((owner, None)) => participant.notification(message, Some(owner)),
-            Some((owner, Some(who))) => {
-                who.notification(message, Some(owner));
-                audience.heard(who);
-            }
-            None if named.is_some_and(|call| participant.late_progress(message, call)) => {}
-            None => self.terms.metrics.notification_dropped(Dropped::NoRequest),
+        // A call reports in runs; it is in flight until its answer, which ends the run.
+        if audience.progress.as_ref().is_none_or(|last| Some(last.owner.call) != named) {
+            audience.progress = named.and_then(|call| self.progress_of(call, participant));
         }
+        if !audience.hear_progress(message, participant)
+            && !named.is_some_and(|call| participant.late_progress(message, call))
+        {
+            self.terms.metrics.notification_dropped(Dropped::NoRequest);
+        }
+    }
+
+    /// Whose progress is reported under this number, if the call is in flight and asked for any.
+    fn progress_of(&self, call: u64, participant: &dyn Participant) -> Option<Progress> {
+        let inflight = self.inflight();
+        let waiting = inflight.calls.get(&call)?;
+        let owner = Owner { call, token: waiting.token.clone()? };
+        let own = std::ptr::addr_eq(Arc::as_ptr(&waiting.who), std::ptr::from_ref(participant));
+        Some(Progress { owner, who: (!own).then(|| Arc::clone(&waiting.who)) })
     }
 
     /// A line that is no message still ends the call it names.

@@ -60,7 +60,7 @@ pub trait Participant: Send + Sync {
     fn request(&self, message: &Message);
 
     /// The child says something; `owner` is set for progress.
-    fn notification(&self, message: &Message, owner: Option<Owner>);
+    fn notification(&self, message: &Message, owner: Option<&Owner>);
 
     /// The child reports progress under the number of a call that is not in flight. Tells whether it is anybody's: a
     /// call that became a task may still have some.

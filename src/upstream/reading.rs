@@ -12,12 +12,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::mcp::beginning::Beginning;
+use crate::mcp::message::Message;
 use crate::telemetry::ServerMetrics;
 use crate::telemetry::label::Direction;
 use crate::upstream::Exit;
 use crate::upstream::conversation::Conversation;
 use crate::upstream::last_words::LastWords;
-use crate::upstream::participant::{Gone, Participant};
+use crate::upstream::participant::{Gone, Owner, Participant};
 use crate::upstream::wide_pipe::WidePipe;
 use crate::upstream::{Line, LineSplitter};
 
@@ -64,19 +65,36 @@ impl Drop for Pause {
 pub(super) struct Audience<'a> {
     pub(super) participant: Option<&'a dyn Participant>,
     others: Vec<Arc<dyn Participant>>,
+    /// Whose progress the last line was.
+    pub(super) progress: Option<Progress>,
+}
+
+/// A call in flight that reports progress.
+pub(super) struct Progress {
+    pub(super) owner: Owner,
+    /// Who made it, if not the conversation's own participant.
+    pub(super) who: Option<Arc<dyn Participant>>,
 }
 
 impl<'a> Audience<'a> {
     fn of(participant: Option<&'a dyn Participant>) -> Audience<'a> {
-        Audience { participant, others: Vec::new() }
+        Audience { participant, others: Vec::new(), progress: None }
     }
 
-    /// Remembers who is to be told that the read is over. Lines come in runs, so that comparing with the last is enough;
-    /// being told twice harms nobody.
-    pub(super) fn heard(&mut self, who: Arc<dyn Participant>) {
-        if self.others.last().is_none_or(|last| !Arc::ptr_eq(last, &who)) {
-            self.others.push(who);
+    /// Hands progress over to whose it is, and remembers who is to be told that the read is over. Lines come in runs, so
+    /// that comparing with the last is enough; being told twice harms nobody.
+    pub(super) fn hear_progress(&mut self, message: &Message, participant: &dyn Participant) -> bool {
+        let Some(Progress { owner, who }) = &self.progress else { return false };
+        match who {
+            None => participant.notification(message, Some(owner)),
+            Some(who) => {
+                who.notification(message, Some(owner));
+                if self.others.last().is_none_or(|last| !Arc::ptr_eq(last, who)) {
+                    self.others.push(Arc::clone(who));
+                }
+            }
         }
+        true
     }
 
     /// Lets everybody tell their readers.

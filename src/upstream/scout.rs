@@ -104,7 +104,7 @@ impl Participant for Scout {
         }
     }
 
-    fn notification(&self, _message: &Message, _owner: Option<Owner>) {}
+    fn notification(&self, _message: &Message, _owner: Option<&Owner>) {}
 
     fn settle(&self) {}
 

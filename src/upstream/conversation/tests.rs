@@ -29,7 +29,7 @@ struct Witness {
 impl Participant for Witness {
     fn answer(&self, _call: u64, _answer: Answer<'_>) {}
     fn request(&self, _message: &Message) {}
-    fn notification(&self, _message: &Message, _owner: Option<Owner>) {}
+    fn notification(&self, _message: &Message, _owner: Option<&Owner>) {}
     fn gone(&self, gone: Gone) {
         self.gone.send_replace(Some(gone));
     }
