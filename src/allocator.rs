@@ -43,8 +43,8 @@ pub fn ask_threads() {
     ASKED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Exchanges the blocks this thread keeps for its next allocations, if that was asked for since the last time; takes some
-/// ten microseconds then.
+/// Exchanges the blocks this thread keeps for its next allocations, if that was asked for since the last time; takes less
+/// than a tenth of a millisecond then.
 ///
 /// Of each small size glibc keeps the last few blocks that a thread freed (its `tcache`). After many sessions they lie
 /// scattered, and each holds a page that is free otherwise: a megabyte or two for each thread. No call empties that

@@ -20,6 +20,9 @@ pub(super) struct Place {
 impl Places {
     /// Gives this caller one more, unless it has `most` already. Nobody asks for callers who cannot be told apart.
     pub(super) fn take(self: &Arc<Self>, principal: &Principal, most: usize) -> Option<Place> {
+        if most == 0 {
+            return None;
+        }
         let account = principal.account();
         let mut count = self.0.entry(account.clone()).or_insert(0);
         if *count >= most {
@@ -72,6 +75,7 @@ mod tests {
         drop(first);
         let third = places.take(&of("i", "a", Some("y")), 2).expect("one is free again");
         assert!(places.has(|principal| matches!(principal, Principal::Token(holder) if &*holder.subject == "a")));
+        assert!(places.take(&of("i", "c", None), 0).is_none());
         drop((second, third, others));
         assert!(places.is_empty(), "who has none leaves nothing");
     }

@@ -267,15 +267,18 @@ impl Post {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
     use std::time::{Duration, Instant};
 
-    use super::{Delivered, Form, Post, Reply};
+    use bytes::Bytes;
+
+    use super::{Delivered, Form, Head, Post, Reply};
     use crate::budget::Budget;
     use crate::config::Metrics as MetricsConfig;
     use crate::exchange::ledger::Ledger;
-    use crate::exchange::stream::{Stream, StreamTerms};
-    use crate::mcp::payload::Payload;
-    use crate::mcp::stream_log::Bounds;
+    use crate::exchange::stream::{Frames, Look, Stream, StreamTerms};
+    use crate::mcp::payload::{Payload, Spliced};
+    use crate::mcp::stream_log::{Bounds, EventKind};
     use crate::telemetry::Metrics;
     use crate::telemetry::label::StreamKind;
 
@@ -294,6 +297,21 @@ mod tests {
 
     fn answer(post: &Post) -> Delivered {
         post.answer(Reply::refused(Payload::default()), stream)
+    }
+
+    #[test]
+    fn no_progress_follows_an_answer() {
+        let (post, mut head) = Post::new(Form::EventStream, 1, false, false);
+        let text = Bytes::from_static(b"{}");
+        let report = || drop(post.push_quietly(EventKind::Progress(1), &Spliced::unchanged(&text), stream));
+        report();
+        assert_eq!(answer(&post), Delivered::Stream { resumed: 0 });
+        // As a child's lines may that were read before its call was cancelled.
+        report();
+        let Ok(Head::Stream(mut reader)) = head.try_recv() else { panic!("it is a stream") };
+        let mut frames = Frames::default();
+        let look = reader.poll_take(&mut Context::from_waker(Waker::noop()), 1 << 20, &mut frames);
+        assert_eq!((look, reader.events()), (Poll::Ready(Look::End), 2));
     }
 
     #[test]

@@ -160,6 +160,12 @@ impl Stream {
     /// writes many lines at once wakes the reader once.
     pub fn push_quietly(&self, kind: EventKind, message: &Spliced<'_>) {
         let mut state = self.state();
+        if matches!(kind, EventKind::Progress(_)) && state.log.ended().is_some() {
+            // Its call was ended meanwhile, by its client or its clock: nothing follows that.
+            drop(state);
+            self.terms.metrics.notification_dropped(Dropped::NoRequest);
+            return;
+        }
         if !self.congestion.is_shared() || state.reader.is_none() || self.has_room(&state.log, &kind) {
             // What was kept back is older; the client's progress must increase.
             let State { late, log, .. } = &mut *state;
