@@ -1,7 +1,7 @@
 //! The one clock of a conversation: how long a child may take to show that it lives.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +41,39 @@ impl Participant for Witness {
         let congested = self.congested.subscribe();
         let now = *congested.borrow();
         now.then_some(congested)
+    }
+}
+
+/// Remembers what it hears: whose progress, and answers.
+#[derive(Default)]
+struct Listener(Mutex<Vec<String>>);
+
+impl Listener {
+    fn note(&self, what: String) {
+        self.0.lock().expect("no test panics inside").push(what);
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.0.lock().expect("no test panics inside").clone()
+    }
+}
+
+impl Participant for Listener {
+    fn answer(&self, call: u64, _answer: Answer<'_>) {
+        self.note(format!("answer to {call}"));
+    }
+    fn request(&self, _message: &Message) {}
+    fn notification(&self, _message: &Message, owner: Option<&Owner>) {
+        let token = owner.map(|owner| String::from_utf8_lossy(owner.token.raw()).into_owned());
+        self.note(format!("progress of {token:?}"));
+    }
+    fn gone(&self, _gone: Gone) {}
+    fn settle(&self) {}
+    fn takes_batches(&self) -> bool {
+        false
+    }
+    fn congestion(&self) -> Option<watch::Receiver<bool>> {
+        None
     }
 }
 
@@ -142,4 +175,39 @@ async fn a_child_that_hangs_is_given_up_once_it_is_read_again() {
     let began = tokio::time::Instant::now();
     assert_eq!(*gone.wait_for(Option::is_some).await.expect("a witness"), Some(Gone::Hung));
     assert!(began.elapsed() >= nearly, "it had no time to answer: {:?}", began.elapsed());
+}
+
+/// What of a run is remembered from line to line must neither reach another call nor outlast its own.
+#[tokio::test]
+async fn progress_that_is_read_at_once_finds_each_its_owner() {
+    let progress = |call: u64, value: u64| {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{call},"progress":{value}}}}}"#
+        )
+    };
+    let lines = [
+        progress(5, 1),
+        progress(5, 2),
+        progress(50, 1),
+        progress(5, 3),
+        r#"{"jsonrpc":"2.0","id":5,"result":{}}"#.to_owned(),
+        progress(5, 4),
+        progress(7, 1),
+        progress(50, 2),
+    ];
+    let (conversation, _witness) =
+        talk(&format!("read -r one; read -r other; printf '%s\\n' '{}'; read -r never", lines.join("' '"))).await;
+    let (one, other) = (Arc::<Listener>::default(), Arc::<Listener>::default());
+    for (call, token, who) in [(5, "a", &one), (50, "b", &other)] {
+        let call_text = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"_meta":{{"progressToken":"{token}"}}}}}}"#
+        );
+        let message = Message::parse(Bytes::from(call_text), Author::Client).expect("a call");
+        let who: Arc<dyn Participant> = Arc::<Listener>::clone(who);
+        conversation.request(call, who, &message).expect("room for two lines");
+    }
+    let of = |token: &str| format!("progress of {:?}", Some(format!("\"{token}\"")));
+    eventually("the last line is read", || other.heard().len() == 2).await;
+    assert_eq!(other.heard(), [of("b"), of("b")]);
+    assert_eq!(one.heard(), [of("a"), of("a"), of("a"), "answer to 5".to_owned()]);
 }
