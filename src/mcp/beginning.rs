@@ -3,7 +3,7 @@
 //! A call that reports progress writes line after line that is the same up to the progress token. What was read of it in
 //! one line need not be read again in the next: reading is the same for the same bytes.
 
-use crate::mcp::scan::{Fields, ScanFault, Top, scan_first, scan_on};
+use crate::mcp::scan::Fields;
 
 /// Longest beginning that is remembered, in bytes: what precedes a token is short, unless it is no usual line.
 const LONGEST: usize = 256;
@@ -17,21 +17,15 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Whether `text` begins so.
-    #[must_use]
-    pub fn is_of(&self, text: &[u8]) -> bool {
-        !self.text.is_empty() && text.starts_with(&self.text)
+    /// How many bytes of `text` it is; 0 where that begins in another way. They end behind a comma, so that a check of
+    /// UTF-8 can go on from there.
+    pub(super) fn length_in(&self, text: &[u8]) -> usize {
+        if text.starts_with(&self.text) { self.text.len() } else { 0 }
     }
 
-    /// Its bytes. They end behind a comma, so that a check of UTF-8 can go on from there.
-    #[must_use]
-    pub fn length(&self) -> usize {
+    /// Its bytes.
+    pub(super) fn length(&self) -> usize {
         self.text.len()
-    }
-
-    /// Scans a line of a child's into `fields`, of which none is set yet, and remembers how it began.
-    pub(super) fn scan(&mut self, text: &[u8], fields: &mut Fields) -> Result<Top, ScanFault> {
-        if self.is_of(text) { scan_on(text, self, fields) } else { scan_first(text, self, fields) }
     }
 
     /// Where `params` begins.
@@ -61,7 +55,16 @@ mod tests {
 
     use super::{Beginning, Fields, LONGEST};
     use crate::mcp::message::{FaultKind, Kind, Message};
-    use crate::mcp::scan::{Author, scan};
+    use crate::mcp::scan::{Author, ScanFault, Top, scan, scan_first, scan_on};
+
+    fn read(beginning: &mut Beginning, text: &[u8]) -> (Result<Top, ScanFault>, Fields) {
+        let mut fields = Fields::default();
+        let top = match beginning.length_in(text) {
+            0 => scan_first(text, beginning, &mut fields),
+            _ => scan_on(text, beginning, &mut fields),
+        };
+        (top, fields)
+    }
 
     /// Members of `params`, some of which no sane child writes.
     fn member() -> impl Strategy<Value = String> {
@@ -112,9 +115,7 @@ mod tests {
                     _ => {}
                 }
                 let alone = scan(&line, Author::Child);
-                let mut fields = Fields::default();
-                let top = beginning.scan(&line, &mut fields);
-                assert_eq!(format!("{:?}", (top, fields)), format!("{alone:?}"), "{:?}", String::from_utf8_lossy(&line));
+                assert_eq!(format!("{:?}", read(&mut beginning, &line)), format!("{alone:?}"), "{:?}", String::from_utf8_lossy(&line));
                 before = line;
             }
         }
@@ -142,12 +143,16 @@ mod tests {
             )
         };
         let mut beginning = Beginning::default();
-        assert!(!beginning.is_of(line("1", "").as_bytes()), "nothing came yet");
-        let _scanned = beginning.scan(line("1", r#""progress":1"#).as_bytes(), &mut Fields::default());
-        assert!(beginning.is_of(line("1", r#""progress":22,"total":30"#).as_bytes()));
-        assert!(!beginning.is_of(line("11", r#""progress":1"#).as_bytes()), "another token that begins as this one");
+        assert_eq!(0, beginning.length_in(line("1", "").as_bytes()), "nothing came yet");
+        let _scanned = read(&mut beginning, line("1", r#""progress":1"#).as_bytes());
+        assert_ne!(0, beginning.length_in(line("1", r#""progress":22,"total":30"#).as_bytes()));
+        assert_eq!(
+            0,
+            beginning.length_in(line("11", r#""progress":1"#).as_bytes()),
+            "another token that begins as this one"
+        );
         let long = format!("\"{}\"", "t".repeat(LONGEST));
-        let _scanned = beginning.scan(line(&long, r#""progress":1"#).as_bytes(), &mut Fields::default());
-        assert!(!beginning.is_of(line(&long, r#""progress":1"#).as_bytes()), "too long to be kept");
+        let _scanned = read(&mut beginning, line(&long, r#""progress":1"#).as_bytes());
+        assert_eq!(0, beginning.length_in(line(&long, r#""progress":1"#).as_bytes()), "too long to be kept");
     }
 }

@@ -9,7 +9,7 @@ use crate::mcp::beginning::Beginning;
 use crate::mcp::ids::{Id, parse_u64, put_u64};
 use crate::mcp::payload::{Payload, Spliced};
 use crate::mcp::revision::Revision;
-use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan, scan_into};
+use crate::mcp::scan::{Author, Fields, ScanFault, Span, Top, elements, scan, scan_first, scan_into, scan_on};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +84,15 @@ impl Message {
     /// # Errors
     /// As for [`Message::parse`].
     pub fn parse_next(text: Bytes, beginning: &mut Beginning) -> Result<Message, Fault> {
-        let known = if beginning.is_of(&text) { beginning.length() } else { 0 };
+        let known = beginning.length_in(&text);
         if u32::try_from(text.len()).is_err() || std::str::from_utf8(&text[known..]).is_err() {
             return Err(Fault { kind: FaultKind::NotUtf8, id: None, text });
         }
         let mut message = Message::unread(text);
-        let top = beginning.scan(&message.text, &mut message.fields);
+        let top = match known {
+            0 => scan_first(&message.text, beginning, &mut message.fields),
+            _ => scan_on(&message.text, beginning, &mut message.fields),
+        };
         message.judge(top, Author::Child)
     }
 

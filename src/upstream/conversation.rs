@@ -10,7 +10,6 @@ use tracing::warn;
 
 use crate::budget::Budget;
 use crate::config::Queue;
-use crate::mcp::beginning::Beginning;
 use crate::mcp::call_map::CallMap;
 use crate::mcp::ids::{Id, put_u64};
 use crate::mcp::message::{Fault, FaultKind, Kind, Message, Remains, remains_of};
@@ -375,16 +374,16 @@ impl Conversation {
     }
 
     /// What the child wrote, for the participant that was looked up for the whole read.
-    pub(super) fn take_line(&self, line: Line, beginning: &mut Beginning, audience: &mut Audience<'_>) {
+    pub(super) fn take_line(&self, line: Line, audience: &mut Audience<'_>) {
         match line {
-            Line::Whole(text) => self.take_text(text, beginning, audience),
+            Line::Whole(text) => self.take_text(text, audience),
             Line::TooLong { head, .. } => self.take_too_long(&head),
             Line::Torn { .. } => self.bad_line(BadLine::Torn, &[]),
         }
     }
 
-    fn take_text(&self, text: Bytes, beginning: &mut Beginning, audience: &mut Audience<'_>) {
-        match Message::parse_next(text, beginning) {
+    fn take_text(&self, text: Bytes, audience: &mut Audience<'_>) {
+        match Message::parse_next(text, &mut audience.beginning) {
             Ok(message) => self.take_message(&message, audience),
             Err(Fault { kind: FaultKind::Array, text, .. }) => self.take_batch(&text, audience),
             Err(fault) => self.take_fault(&fault, &fault.text),

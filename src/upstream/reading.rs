@@ -61,12 +61,14 @@ impl Drop for Pause {
     }
 }
 
-/// Whom one read of a child's lines is for: the conversation's own participant, and whoever else heard something.
+/// What the lines of one read have in common: whom they are for, the conversation's own participant and whoever else
+/// heard something, and how they begin.
 pub(super) struct Audience<'a> {
     pub(super) participant: Option<&'a dyn Participant>,
     others: Vec<Arc<dyn Participant>>,
     /// Whose progress the last line was.
     pub(super) progress: Option<Progress>,
+    pub(super) beginning: Beginning,
 }
 
 /// A call in flight that reports progress.
@@ -78,7 +80,7 @@ pub(super) struct Progress {
 
 impl<'a> Audience<'a> {
     fn of(participant: Option<&'a dyn Participant>) -> Audience<'a> {
-        Audience { participant, others: Vec::new(), progress: None }
+        Audience { participant, others: Vec::new(), progress: None, beginning: Beginning::default() }
     }
 
     /// Hands progress over to whose it is, and remembers who is to be told that the read is over. Lines come in runs, so
@@ -157,7 +159,7 @@ impl Reading {
             if let Some(line) = self.splitter.finish(&mut self.buffer) {
                 let participant = conversation.participant();
                 let mut audience = Audience::of(participant.as_deref());
-                conversation.take_line(line, &mut Beginning::default(), &mut audience);
+                conversation.take_line(line, &mut audience);
                 audience.settle();
             }
             return conversation.end(gone);
@@ -170,13 +172,12 @@ impl Reading {
         let Some(conversation) = self.conversation.upgrade() else { return false };
         let participant = conversation.participant();
         let mut audience = Audience::of(participant.as_deref());
-        let (mut beginning, mut next) = (Beginning::default(), Some(line));
+        let mut next = Some(line);
         while let Some(line) = next {
             self.runaway = matches!(line, Line::TooLong { .. }).then_some(0);
-            conversation.take_line(line, &mut beginning, &mut audience);
+            conversation.take_line(line, &mut audience);
             next = self.splitter.next(&mut self.buffer);
         }
-        drop(beginning);
         audience.settle();
         wait_for_room(conversation, participant).await;
         if !self.is_paused {
